@@ -46,8 +46,8 @@ def main() -> None:
         result = run.wait(timeout=120, check=True)  # raises rdzv.RunFailed, with the first cause
         print(f"rate {rate}: {result.message}")
         for node in run.table():
-            (loss,) = run.logs(rank=node.rank, lines=1)
-            print(f"  rank {node.rank} at {node.address}: {loss}")
+            (loss,) = run.logs(node=node.node, lines=1)
+            print(f"  node {node.node} at {node.address}: {loss}")
 
 
 if __name__ == "__main__":

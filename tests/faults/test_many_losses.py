@@ -92,7 +92,7 @@ class Losing(Crowd):
         return psutil.Process(self.up[rank][0]).parents()[1]
 
     def standbys(self) -> list[psutil.Process]:
-        """The agents that have no rank."""
+        """The agents that have no number."""
         busy = {self.agent(rank).pid for rank in self.ranks}
         shells = [one for one in self.run.workers.values() if one.poll() is None]
         own = [psutil.Process(one.pid) for one in shells]

@@ -41,10 +41,11 @@ STEP = {
 }
 HET = {"SLURM_HET_SIZE": "2", "SLURM_JOB_NODELIST_PACK_GROUP_0": "gpu-c[03-04]"}
 SRUN, INDEXED = "2 4 gpu-c03 slurm-418213-0", "2 4 train-0.workers.team.svc.cluster.local train"
-SLURM_SAYS = "the node rank is 0 (NODE_RANK), and Slurm says 2 (SLURM_NODEID)"
+SLURM_SAYS = "the node's number is 0 (NODE_RANK), and Slurm says 2 (SLURM_NODEID)"
 TF_SAYS = "the number of nodes is 4 (SLURM_STEP_NUM_NODES), and TF_CONFIG says 3 (TF_CONFIG)"
 POD_SAYS = (
-    "the node rank is 3 (PET_NODE_RANK), and Kubernetes Indexed Job says 0 (JOB_COMPLETION_INDEX)"
+    "the node's number is 3 (PET_NODE_RANK), and Kubernetes Indexed Job says 0 "
+    "(JOB_COMPLETION_INDEX)"
 )
 BOTH = env.TRAINJOB | {"JOB_COMPLETION_INDEX": "0"}
 
@@ -214,7 +215,7 @@ TASKS = "VC_TASK_INDEX counts the pods of each task separately, and this job has
         (env.DSTACK | {"DSTACK_NODES_NUM": "2"}, "DSTACK_NODES_IPS holds 3 addresses, and DST", ""),
         (
             env.AWS_BATCH | {"AWS_BATCH_JOB_MAIN_NODE_INDEX": "1"},
-            *("AWS_BATCH_JOB_MAIN_NODE_INDEX is 1, and rank 0 is node 0", "set NUM"),
+            *("AWS_BATCH_JOB_MAIN_NODE_INDEX is 1, but node 0 has to be the main node", "set NUM"),
         ),
         (
             env.ELASTIC_PYTORCHJOB,
@@ -460,7 +461,7 @@ def given_by(rank: str, size: str, master: str) -> dict[str, Value]:
 
 
 SKY_2 = {"SKYPILOT_NODE_RANK": "2", "SKYPILOT_NUM_NODES": "2", "SKYPILOT_NODE_IPS": "a b"}
-ITSELF = "RANK is 1, and MASTER_ADDR is {}: that is this node, but rank 0 is another one"
+ITSELF = "RANK is 1, and MASTER_ADDR is {}: that is this node, but node 0 is another one"
 LOCAL = env.PYTORCHJOB | {"MASTER_ADDR": "localhost"}
 FAR = {"AZ_BATCH_MASTER_NODE": "203.0.113.7:6000"}
 
@@ -474,7 +475,7 @@ FAR = {"AZ_BATCH_MASTER_NODE": "203.0.113.7:6000"}
         (LOCAL | {"MASTER_ADDR": "::1"}, RUN, ITSELF.format("::1")),
         (LOCAL, given_by("", "", "localhost"), ITSELF.format("localhost")),  # set by the platform
         (AZURE_0 | FAR, given_by("", "", "203.0.113.8"), "is 0, but MASTER_ADDR 203.0.113.8 is no"),
-        (env.SHELL, given_by("x", "4", "a"), "NODE_RANK is 'x', which is not a node rank"),
+        (env.SHELL, given_by("x", "4", "a"), "NODE_RANK is 'x', which is not a node's number"),
     ],
 )
 def test_values_that_cannot_be_are_refused_with_where_they_come_from(

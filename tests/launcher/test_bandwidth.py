@@ -81,7 +81,7 @@ def test_the_dry_run_shows_a_worker_run_that_needs_no_path_of_this_machine() -> 
         (["--slow-below", "1.5"], "--slow-below cannot be 1.5"),
         (["--plot", "p.gif"], "cannot draw into p.gif"),
         (["--save", "/nowhere/r.json"], "--save /nowhere/r.json: there is no folder /nowhere"),
-        (["--save", "r.json", "--no-local-node"], "--save needs rank 0 on this machine"),
+        (["--save", "r.json", "--no-local-node"], "--save needs node 0 on this machine"),
         (["train.py"], "Got unexpected extra argument"),
     ],
 )

@@ -196,7 +196,7 @@ def test_the_dry_run_shows_each_variable_with_its_reason_and_what_only_the_table
     known += "PYTHONPATH=<rdzv>/worker/look/site"
     head, first, *lines = planned_lines(planned(plan(nnodes="4", nproc_per_node="8")))
     assert head == "# each node's program gets these variables, in addition to its environment:"
-    assert first == f"#   {'MASTER_ADDR=<address>':44}  # rank 0's address in the table"
+    assert first == f"#   {'MASTER_ADDR=<address>':44}  # node 0's address in the table"
     assert [line.split("  ")[1].strip() for line in (first, *lines[:21])] == known.split()
     assert all(re.search(r"  # \w", line) for line in lines[:21])
     ports = "NCCL_IB_HCA as well, where the active RDMA ports of a node differ in kind or rate."
@@ -294,8 +294,8 @@ def test_of_each_framework_all_is_shown_that_its_program_is_given(framework: str
 def test_a_rank_that_is_not_in_the_table_is_named_with_those_that_are() -> None:
     with pytest.raises(UsageError) as caught:
         list(table_lines(table(), "", 2, {}))
-    assert caught.value.message == "run 'llama' has no node with rank 2"
-    assert caught.value.hint == "its node ranks are 0 to 1"
+    assert caught.value.message == "run 'llama' has no node 2"
+    assert caught.value.hint == "its nodes are 0 to 1"
 
 
 def test_after_the_run_its_table_is_still_known(tmp_path: Path) -> None:

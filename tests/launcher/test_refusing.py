@@ -29,15 +29,15 @@ OWN = {"127.0.0.1", "10.0.0.1", "fd00::1"}
 @rows(
     "rank size master slot of_slot hosts seconds",
     """
-rank 0 at its address | 0 | 3 | 10.0.0.1 | 0 | yes | yes | 20
-rank 0 by a name | 0 | 3 | gpu-c03 | 0 | yes | yes | 20
+node 0 at its address | 0 | 3 | 10.0.0.1 | 0 | yes | yes | 20
+node 0 by a name | 0 | 3 | gpu-c03 | 0 | yes | yes | 20
 all on one machine | 0 | 3 | 127.0.0.1 | 0 | yes | yes | 20
-a second rank 0 | 0 | 3 | 10.0.0.9 | 0 | | | 10
-above rank 0 | 2 | 3 | 10.0.0.9 | 2 | yes | | 30
-above rank 0 with min:max | 3 | 2:4 | 10.0.0.9 | 3 | yes | | 30
+a second node 0 | 0 | 3 | 10.0.0.9 | 0 | | | 10
+above node 0 | 2 | 3 | 10.0.0.9 | 2 | yes | | 30
+above node 0 with min:max | 3 | 2:4 | 10.0.0.9 | 3 | yes | | 30
 a spare | 3 | 3 | 10.0.0.9 | 3 | yes | | 30
 ranks from 1 | 4 | 3 | 10.0.0.9 | 0 | | | 10
-no rank | | 3 | 10.0.0.9 | 0 | | | 10
+no number | | 3 | 10.0.0.9 | 0 | | | 10
 a rank that is no number | -1 | 3 | 10.0.0.9 | 0 | | | 10
 """,
 )

@@ -182,7 +182,7 @@ def test_a_node_is_found_by_its_rank() -> None:
     assert [slot_of(view, node) for node in (0, 1)] == [1, 0]
     with pytest.raises(RdzvError, match=r"^run 'llama' has no node 2: its nodes are 0 to 1$"):
         slot_of(view, 2)
-    with pytest.raises(RdzvError, match="none of its nodes has a rank yet"):
+    with pytest.raises(RdzvError, match="none of its nodes has a number yet"):
         slot_of(status(slot(0, node=None)), 0)
 
 
@@ -229,7 +229,7 @@ async def test_the_registry_is_asked_to_have_a_node_leave(tmp_path: Path) -> Non
             await asyncio.gather(first.run(), second.run())
             done = await ask("1", "--in", "120", "--reason", "repair")
         state.release()
-    assert early.stderr == "rdzv: run 'llama' has no node 1: none of its nodes has a rank yet\n"
+    assert early.stderr == "rdzv: run 'llama' has no node 1: none of its nodes has a number yet\n"
     said = "run 'llama': node 1 (host1) will leave: drained: repair; all programs are"
     assert done.stdout.replace("\n", " ").startswith(said), done.stdout
     assert done.exit_code == ExitCode.OK

@@ -70,13 +70,13 @@ def test_slurm_is_asked_where_rank_0_is_and_its_name_comes_second(
     (tmp_path / "scontrol").write_text(f"#!/bin/sh\n{script}\n")
     (tmp_path / "scontrol").chmod(0o755)
     environ = env.SRUN | {"RDZV_TOKEN": TOKEN, "PATH": str(tmp_path)}
-    assert launch(environ=environ)[0].startswith(f"rdzv: node 2 of 4, rank 0 at {where}, run '")
+    assert launch(environ=environ)[0].startswith(f"rdzv: node 2 of 4, node 0 at {where}, run '")
     said: list[str] = []
     settings = settle(LaunchSettings(), environ, {}, say=said.append)
     addresses = ("10.3.0.3", "gpu-c03") if "10.3.0.3" in where else ("gpu-c03",)
     assert symmetric_join(settings, TOKEN).place.addresses == addresses
     given = environ | {"MASTER_ADDR": "10.9.9.9"}  # then Slurm is not asked
-    assert "rank 0 at 10.9.9.9, run" in launch(environ=given)[0]
+    assert "node 0 at 10.9.9.9, run" in launch(environ=given)[0]
 
 
 # ---- with a token -------------------------------------------------------------------------------
@@ -85,13 +85,13 @@ def test_slurm_is_asked_where_rank_0_is_and_its_name_comes_second(
 def test_a_node_says_what_it_has_adopted() -> None:
     (words,) = launch(environ=env.SRUN | {"RDZV_TOKEN": TOKEN})
     by = "(by Slurm; see rdzv doctor --env)"
-    assert words == f"rdzv: node 2 of 4, rank 0 at gpu-c03, run 'slurm-418213-0' {by}"
+    assert words == f"rdzv: node 2 of 4, node 0 at gpu-c03, run 'slurm-418213-0' {by}"
     given = {"NUM_NODES": "4", "NODE_RANK": "2", "MASTER_ADDR": "gpu-c03", "RDZV_ID": "mine"}
     assert launch(environ=env.SRUN | given | {"RDZV_TOKEN": TOKEN}) == []
     environ = env.SRUN | {"RDZV_TOKEN": TOKEN, "NODE_RANK": "1", "RDZV_ID": "mine"}
     assert launch("--node-rank", "3", environ=environ) == [  # before the variable
-        f"rdzv: node 3 of 4, rank 0 at gpu-c03, run 'mine' {by}",
-        "rdzv: the node rank is 3 (--node-rank), and Slurm says 2 (SLURM_NODEID)",
+        f"rdzv: node 3 of 4, node 0 at gpu-c03, run 'mine' {by}",
+        "rdzv: the node's number is 3 (--node-rank), and Slurm says 2 (SLURM_NODEID)",
     ]
 
 
@@ -113,7 +113,7 @@ def test_a_file_gives_values_as_well(tmp_path: Path) -> None:
     (tmp_path / "rdzv.toml").write_text("nnodes = 2\n")
     environ = env.SRUN | {"RDZV_TOKEN": TOKEN, "RDZV_CONFIG": str(tmp_path / "rdzv.toml")}
     message, hint = launch(environ=environ, code=64)
-    assert hint.strip() == "ranks begin at 0"
+    assert hint.strip() == "nodes are counted from 0"
     assert message == "rdzv: SLURM_NODEID 2 is not in 0 to 1 (--config is 2)"
 
 
@@ -169,9 +169,9 @@ def test_the_doctor_shows_what_is_adopted_from_where() -> None:
     seen = "SKYPILOT_CLUSTER_INFO, SKYPILOT_NUM_GPUS_PER_NODE, SKYPILOT_NUM_NODES"
     assert result.stdout.splitlines() == [
         "platform   SkyPilot",
-        "node rank  1         SKYPILOT_NODE_RANK",
+        "node       1         SKYPILOT_NODE_RANK",
         "nodes      4         NUM_NODES",
-        "rank 0     10.0.0.5  SKYPILOT_NODE_IPS (its first address)",
+        "node 0     10.0.0.5  SKYPILOT_NODE_IPS (its first address)",
         "run        mine      RDZV_ID",
         "token      set       RDZV_TOKEN",
         "note       the number of nodes is 4 (NUM_NODES), and SkyPilot says 2 (SKYPILOT_NUM_NODES)",

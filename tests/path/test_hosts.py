@@ -100,7 +100,7 @@ def test_the_tasks_of_a_slurm_step_meet_on_its_first_node(tmp_path: Path) -> Non
             run.start(run.lab.hosts[rank], slurm(rank, "c[01-03]"))
         expected = [f"{rank} 3 {first.address} slurm-418213-0" for rank in range(3)]
         assert run.told() == expected
-        assert "node 2 of 3, rank 0 at c01, run 'slurm-418213-0' (by Slurm" in run.said(2)
+        assert "node 2 of 3, node 0 at c01, run 'slurm-418213-0' (by Slurm" in run.said(2)
 
 
 def pod(index: int, size: int) -> dict[str, str]:

@@ -134,15 +134,15 @@ the node that is compared with may be gone
     "…slot 2 (host2)…"
 a rank beyond the run is refused
     new 2 spares=0|1; join 1 requested_node=2|3 -> Mismatch
-    "…asks for node rank 2|3 in a run of 2 nodes…"
-    hint "node ranks are 0 to 1|2"
-slot 0 and rank 0 belong together
+    "…asks to be node 2|3 in a run of 2 nodes…"
+    hint "its nodes are 0 to 1|2"
+slot 0 and node 0 belong together
     new; join 0|1 requested_node=1|0 -> Mismatch
-    "…asks for node rank 1|0; slot 0 is always rank 0…"
+    "…asks to be node 1|0; slot 0 is always node 0…"
     hint "…unset NODE_RANK…"
 two nodes that ask for one rank are both named
     new 3; join 1 requested_node=2; join 2 requested_node=2 -> Mismatch
-    "slot 2 (host2) and slot 1 (host1) both ask for node rank 2"
+    "slot 2 (host2) and slot 1 (host1) both ask to be node 2"
     hint "…a different NODE_RANK…"
 the rank of a node that was lost is free again
     new 3; join 1 requested_node=2; silent 16 1; join 2 requested_node=2 -> 2.incarnations=1

@@ -448,7 +448,7 @@ async def test_of_an_older_epoch_it_is_said_who_ran_a_rank_and_is_gone(
     host.views.take((1, 2), none, now)
     found = read(served, number)
     assert found.over
-    words = f"it ran {ran} in epoch {first} (slot 1), and has left with its log; "
+    words = f"it ran {ran} in epoch {first}, and has left with its log; "
     words += f"if it sent its last lines, they are in last-words/epoch-{first} of the run's state"
     assert missing(found) == [(1, "host1", f"{words} folder")]
     number = view(served, epoch=run.epoch, rank=1)

@@ -341,7 +341,7 @@ def test_every_rank_is_given_once_whatever_the_nodes_are(
 # --- the table ------------------------------------------------------------------------------------
 
 
-def test_the_table_has_its_rows_in_order_of_rank_and_rank_0_as_master() -> None:
+def test_the_table_has_its_nodes_in_order_and_node_0_as_master() -> None:
     candidate = replace(make_candidate("10.0.0.9", "ib0", 16), mac=sha("row"))
     joins = [
         make_join(0, hostname="b"),
@@ -353,7 +353,7 @@ def test_the_table_has_its_rows_in_order_of_rank_and_rank_0_as_master() -> None:
     assert (table.master_address, table.master_port) == ("10.0.0.1", 29_501)
     assert (table.network, table.transport) == ("eth0", "IB")
     assert [astuple(row) for row in table.rows] == [
-        ("10.0.0.1", [], "b", "eth0", "", 1, 24, 0, None, 0),
-        ("10.0.0.9", ["mlx5_0:1"], "a", "ib0", sha("row"), 8, 16, 1, None, 1),
+        ("10.0.0.1", [], "b", "eth0", "", 0, 1, 24, None, 0),
+        ("10.0.0.9", ["mlx5_0:1"], "a", "ib0", sha("row"), 1, 8, 16, None, 1),
     ]
     assert table.world_size == 9

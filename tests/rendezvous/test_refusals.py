@@ -41,7 +41,7 @@ def test_a_second_node_for_a_slot_is_kept_and_told_everywhere() -> None:
     refused = drive.ask(2, source="192.0.2.7", **TWIN)
     assert isinstance(refused, SlotTaken)
     assert refused.hint == (
-        "two nodes have node rank 2: give every node its own NODE_RANK, 0 to 3: no node has 1"
+        "two nodes have NODE_RANK 2: give every node its own NODE_RANK, 0 to 3: no node has 1"
     )
     assert kept(drive) == []  # the holder may have died, and this be its next start
     drive.wait(0.5)

@@ -154,7 +154,7 @@ def a_refusal_displaces_nobody(history: History, run: Run, coming: events.Refuse
 
 
 def ranks_are_0_to_n_minus_1(history: History, run: Run, event: Event) -> Wrong:
-    """A table has every rank once, in order, and slot 0 is rank 0.
+    """A table has every node once, in order, and slot 0 is node 0.
 
     It may be replaced, where it is no node of the launcher's own.
     """
@@ -271,7 +271,7 @@ def _no_reason(phase: Phase, words: str) -> Wrong:
 
 
 def a_led_run_is_over_with_its_leader(history: History, run: Run, event: Event) -> Wrong:
-    """Once rank 0 of a led run has ended well, the run is over: the others only serve."""
+    """Once node 0 of a led run has ended well, the run is over: the others only serve."""
     if not run.spec.led or run.phase is not Phase.RUNNING or run.stop:
         return None
     leads = next((slot for slot, rank in history.of(run).epochs.ranks.items() if not rank), 0)

@@ -151,7 +151,7 @@ def a_node_of_another_job_is_not_taken(history: History, run: Run, coming: event
 
 
 def a_rank_can_be_had(history: History, run: Run, coming: events.Joined) -> Wrong:
-    """Nobody joins who asks for a rank beyond the run, or for rank 0 without being slot 0."""
+    """Nobody joins who asks for a number beyond the run, or to be node 0 without being slot 0."""
     rank, slot = coming.request.requested_node, coming.request.slot
     if rank is None or (rank < run.spec.slots and (rank == 0) == (slot == 0)):
         return None

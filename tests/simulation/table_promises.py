@@ -48,7 +48,7 @@ def the_master_is_rank_0(history: History, run: Run, event: Event) -> Wrong:
         return None
     first = next(row for row in table.rows if row.node == 0)
     if table.master_address != first.address:
-        return f"{table.master_address}, and rank 0 is at {first.address}"
+        return f"{table.master_address}, and node 0 is at {first.address}"
     expected: int | None = launch.port or launch.free_port or DEFAULT_MASTER_PORT
     if isinstance(event, events.ArmRefused) and former and event.report.code == "port_taken":
         expected = launch.port or event.report.free_port or former.master_port + 1
@@ -71,7 +71,7 @@ def ranks_are_as_asked_for(history: History, run: Run, event: Event) -> Wrong:
 
 
 def other_ranks_follow_subnet_and_name(history: History, run: Run, event: Event) -> Wrong:
-    """Of nodes that ask for no rank those of a subnet stand together, by the number in a name."""
+    """Of nodes that ask for no number those of a subnet stand together, by the number in a name."""
     facts = history.of(run)
     if run.table is None or run.table is facts.before.table or facts.epochs.over:
         return None

@@ -202,7 +202,7 @@ def test_one_job_of_four_nodes_is_a_run(cluster: Slurm, tmp_path: Path) -> None:
     command = [sys.executable, "-c", NOTE, tmp_path, *UGLY]
     job, said = submitted(cluster, tmp_path, "--export=NONE", spec, *command)
     assert notes(tmp_path) == [[f"n{rank}", UGLY] for rank in range(4)]
-    assert f"1: rdzv: node 1 of 4, rank 0 at {cluster.nodes[0].address} (NodeAddr of n0)," in said
+    assert f"1: rdzv: node 1 of 4, node 0 at {cluster.nodes[0].address} (NodeAddr of n0)," in said
     assert f"0: rdzv: run 'slurm-{job}-0' ok: all 4 nodes ended with exit code 0" in said
 
 

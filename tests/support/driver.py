@@ -336,7 +336,7 @@ def in_phase(phase: Phase, nodes: int = 2, **changes: Any) -> Drive:
 RANKS = {0: 0, 1: 2, 2: 3, 3: 1}
 PROCESSES = {0: 2, 1: 1, 2: 3, 3: 1}
 OF_RANKS = {0: range(2), 3: range(2, 3), 1: range(3, 4), 2: range(4, 7)}
-"""By slot, of `skewed`: node rank, processes, and the ranks of these; in order of node rank."""
+"""By slot, of `skewed`: its node, processes, and the ranks of these; in order of the nodes."""
 GENERATIONS = {0: 1, 1: 2, 2: 5, 3: 3}
 HOSTS = {0: "gpu-9", 1: "gpu-4", 2: "gpu-7", 3: "gpu-2"}
 

@@ -52,7 +52,7 @@ def stands(
     *nodes: NodeState | None, phase: Phase = Phase.GATHERING, epoch: int = 1, left: bool = False
 ) -> RunStatus:
     """A run whose slots have these nodes."""
-    rows = [slot(number, node=node) for number, node in enumerate(nodes)]
+    rows = [slot(number, its=node) for number, node in enumerate(nodes)]
     return status(*rows, phase=phase, epoch=epoch, everyone_left=left)
 
 

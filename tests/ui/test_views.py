@@ -142,7 +142,7 @@ def test_a_view_that_has_nothing_yet_says_so(opened: Open) -> None:
     seen = opened(stub)
     for name, words in {
         "logs": "No line has come yet",
-        "environment": "No node has a rank yet",
+        "environment": "No node has a number yet",
         "events": "Nothing has happened yet",
         "epochs": "No earlier epoch",
     }.items():
