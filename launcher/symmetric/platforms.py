@@ -254,7 +254,7 @@ def _aws_batch(env: Variables) -> None:
     if env.number("AWS_BATCH_JOB_MAIN_NODE_INDEX"):
         raise contradiction(
             "AWS_BATCH_JOB_MAIN_NODE_INDEX is "
-            f"{env.text('AWS_BATCH_JOB_MAIN_NODE_INDEX')}, but node 0 has to be the main node: AWS "
+            f"{env.text('AWS_BATCH_JOB_MAIN_NODE_INDEX')}, but node 0 must be the main node: AWS "
             "Batch gives the address of the main node alone"
         )
     address = "AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS"

@@ -63,7 +63,7 @@ PYTHON -I SCRIPT LINES $LOCAL_RANK-isolated &
 while true; do wait; done
 """
 BOARD = re.compile(
-    r"run r\d+   \w+   [\d.]+ s|slot  rank  worker run .*"
+    r"run r\d+   \w+   [\d.]+ s|slot  node  worker run .*"
     r"|\d +\d? +(-|submit\w+|running(: pid \d+)?) [\w. -]+"
     r"|waiting for .* left: .*|waiting for .* s left|running on \d nodes"
 )

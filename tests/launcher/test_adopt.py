@@ -215,7 +215,7 @@ TASKS = "VC_TASK_INDEX counts the pods of each task separately, and this job has
         (env.DSTACK | {"DSTACK_NODES_NUM": "2"}, "DSTACK_NODES_IPS holds 3 addresses, and DST", ""),
         (
             env.AWS_BATCH | {"AWS_BATCH_JOB_MAIN_NODE_INDEX": "1"},
-            *("AWS_BATCH_JOB_MAIN_NODE_INDEX is 1, but node 0 has to be the main node", "set NUM"),
+            *("AWS_BATCH_JOB_MAIN_NODE_INDEX is 1, but node 0 must be the main node", "set NUM"),
         ),
         (
             env.ELASTIC_PYTORCHJOB,

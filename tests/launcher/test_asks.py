@@ -142,7 +142,7 @@ def test_a_look_is_printed_saved_and_may_be_made_twice(
     assert keys is not None
     shown = said(state, "look", "llama", "--save", str(path))
     lines = shown.splitlines()
-    assert lines[-2:] == ["node 2 (gpu-9): it has not answered", f"saved: {path}"]
+    assert lines[-2:] == ["node 2 (gpu-9, slot 0): it has not answered", f"saved: {path}"]
     assert "rank 5 (node 1, gpu-7), state S:" in lines
     assert lines.index("    load (t.py:7)") == lines.index("rank 5 (node 1, gpu-7), state S:") + 1
     assert set(registry.credentials) == {keys.look.text()}

@@ -120,7 +120,7 @@ FINISHED = [
             ),
             f"""
             run llama   gathering   3.2 s
-            slot  rank  worker run                          node   address  procs  state
+            slot  node  worker run                          host   address  procs  state
             0           running                             gpu-a  fd00::1  8      joined
             1           running: pid 1001                                          not joined yet
             2           queued 4 min (generation 2): Quota                         not joined yet
@@ -134,7 +134,7 @@ FINISHED = [
             ),
             f"""
             run [b]   finished   3724.0 s
-            slot  rank  worker run          node    address   procs  state
+            slot  node  worker run          host    address   procs  state
             0     0     running             node-0  10.0.0.1  8      left, exit code 0
             1     1     running             node-1  10.0.0.2  8      ended, exit code 137
             2     2     running, preempted  node-2  10.0.0.3  1      lost: silent for 15.0 s
@@ -147,7 +147,7 @@ FINISHED = [
             run_status(*UGLY, reason="[bold]\x1b]0;title\x07", trouble="[bold]\x1b]0;title\x07"),
             """
             run llama   gathering   3.2 s
-            slot  rank  worker run               node          address   procs  state
+            slot  node  worker run               host          address   procs  state
             0           running                  [red]x[/red]  10.0.0.1  8      lost: [/] [link=x]\\
             1           running: ?[2J?:bug:?; b                                 not joined yet
             [bold]?]0;title?
@@ -200,7 +200,7 @@ def test_where_the_width_is_short_words_wrap_and_addresses_stay_whole() -> None:
     )
     assert shown(status, width=80) == expected("""
         run llama   gathering   3.2 s
-        slot  rank  worker run  node    address                        procs  state
+        slot  node  worker run  host    address                        procs  state
         0           running     node-0  2001:db8::9abc:def0:1234:5678  8      lost: it
                                                                               was closed
         A sentence of more words than fit into one line of a terminal as narrow as this.
@@ -302,7 +302,7 @@ def test_the_live_board_leaves_the_terminal_to_the_programs_when_they_run() -> N
     board.close()
     assert screen.left() == expected("""
         run llama   running   3.2 s
-        slot  rank  worker run  node    address   procs  state
+        slot  node  worker run  host    address   procs  state
         0     0     running     node-0  10.0.0.1  8      running
         running
         rdzv: slot 0: NCCL uses sockets

@@ -339,10 +339,10 @@ def test_a_standing_registry_is_told_how_to_serve_and_its_operator_where_it_is(
     assert capsys.readouterr().err == ""
 
 
-# --- rank 0 refuses ---
+# --- node 0 refuses ---
 
 
-def test_rank_0_is_the_registry_of_a_run_that_has_ended_until_all_have_heard(
+def test_node_0_is_the_registry_of_a_run_that_has_ended_until_all_have_heard(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     secret, done = new_secret(), list[Any]()
@@ -376,14 +376,14 @@ def test_rank_0_is_the_registry_of_a_run_that_has_ended_until_all_have_heard(
     monkeypatch.setattr(group_refusal, "refuse", refuse)
     said: list[str] = []
 
-    def tell(rank: str, *, has_slot: bool = True, address: str = "127.0.0.1") -> None:
+    def tell(number: str, *, has_slot: bool = True, address: str = "127.0.0.1") -> None:
         given = {
-            "node_rank": Value(rank, "NODE_RANK"),
+            "node_rank": Value(number, "NODE_RANK"),
             "nnodes": Value("3", "NUM_NODES"),
             "rdzv_id": Value("r", "RDZV_ID"),
             "master_addr": Value(address, "MASTER_ADDR"),
         }
-        words = "no such option." if has_slot else "{rank} is no node, and {size}"
+        words = "no such option." if has_slot else "{number} is no node, and {size}"
         group_refusal.tell_group(
             UsageError(words),
             {},
@@ -409,6 +409,6 @@ def test_rank_0_is_the_registry_of_a_run_that_has_ended_until_all_have_heard(
     tell("2", address="10.9.9.9")
     assert done == [(2, ("10.9.9.9",), 29_400, 30.0, True)]
     done.clear()
-    tell("0", has_slot=False)  # the registry that knows no slot of its rank is another node's
+    tell("0", has_slot=False)  # the registry that knows no slot of its number is another node's
     assert done == [(0, ("127.0.0.1",), 29_400, 10.0, False)]
     assert "NODE_RANK 0 is no node, and NUM_NODES is 3" in said[-1]
