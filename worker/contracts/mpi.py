@@ -1,8 +1,8 @@
 """Open MPI, MPICH and Intel MPI: `mpirun` on node 0, which reaches the others by the agents.
 
 Everything is said in the environment, so that COMMAND stays what one would type: `mpirun -np 4
-prog` is used as it is, and before any other program `mpirun -np W` is put. mpirun runs on rank 0's
-node, as the node that it runs on is given rank 0. Pure.
+prog` is used as it is, and before any other program `mpirun -np W` is put. mpirun runs on node 0,
+as the node that it runs on is given rank 0. Pure.
 """
 
 from __future__ import annotations

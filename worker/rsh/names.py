@@ -30,8 +30,8 @@ def row_of_host(table: EndpointTable, host: str) -> TableRow:
         return found[0]
     shown = printable(repr(host), 300)
     if found:
-        ranks = listed(f"node-{row.node}" for row in found)
-        raise UsageError(f"{shown} is the name of {ranks}: name one of these")
+        aliases = listed(f"node-{row.node}" for row in found)
+        raise UsageError(f"{shown} is the name of {aliases}: name one of these")
     nodes = listed((f"{row.address} ({row.hostname}, node-{row.node})" for row in table.rows), 8)
     raise UsageError(f"{shown} is not a node of run '{table.run}', which has {nodes}")
 
