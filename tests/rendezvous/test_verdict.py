@@ -190,11 +190,11 @@ def test_what_every_node_does_is_usual_and_what_only_one_does_is_not(
     assert last == [word == "yes" for word in usual.split()]
 
 
-# --- led runs: rank 0 alone has a program, and its end is the run's -------------------------------
+# --- led runs: node 0 alone has a program, and its end is the run's -------------------------------
 
 
 @stories("""
-a led run has succeeded when the program of rank 0 ended well
+a led run has succeeded when the program of node 0 ended well
     running 3 led=True; wait 30 -> running
     exit 0 0 ran_seconds=30.0 -> status=ok exit=0 exited,running,running
     told "node 0 (host0) ended with exit code 0"
@@ -205,7 +205,7 @@ a led run of one node leads nobody
 a serving node that reports an end is not the end of the run
     running 3 led=True; exit 1 0 -> running stop=False
     exit 0 0 -> status=ok
-a serving node that is lost ends the run though rank 0 then ends well
+a serving node that is lost ends the run though node 0 then ends well
     running 3 led=True; leave 2 -> running stop=True
     exit 0 0; stop 1 0 -> status=failed code=node_lost slot=2
 """)

@@ -239,7 +239,7 @@ async def test_a_look_is_asked_for_with_the_credential_that_may(
         ("3-4", ["reduce (t.py:7)"]),
     ]
     assert seen["places"][0]["head"].startswith("rank 5 (node 1, gpu-7)")
-    assert seen["notes"] == ["node 2 (gpu-9): it has not answered"]
+    assert seen["notes"] == ["node 2 (gpu-9, slot 0): it has not answered"]
 
 
 async def test_what_a_person_asks_for_reaches_the_slot_of_the_node(

@@ -293,7 +293,7 @@ def to(
     acks_in_watch: bool = False,
     fence: float | None = None,
 ) -> Drive:
-    """A node on its way, to one of these states; `serving`, for the program of rank 0."""
+    """A node on its way, to one of these states; `serving`, for the program of node 0."""
     if state == "begun":
         return Drive(rules)
     if state == "serving":

@@ -47,7 +47,7 @@ def test_the_node_watches_on_at_the_same_moment() -> None:
     ("state", "why"),
     [
         ("starting", "its program has not been started yet"),
-        ("serving", "it serves the program of rank 0 and runs no other"),
+        ("serving", "it serves the program of node 0 and runs no other"),
     ],
 )
 def test_a_node_without_a_program_says_why(state: str, why: str) -> None:
