@@ -133,7 +133,7 @@ OWN = row(1, "10.0.0.5")
             {"launch_id": "launch02"},
             "the table belongs to run 'llama', or to another launch of this run",
         ),
-        ({"master_address": "10.0.0.5"}, "the master is not rank 0 of the table"),
+        ({"master_address": "10.0.0.5"}, "the master is not node 0 of the table"),
         ({"master_port": 0}, "master port 0 is not a valid port"),
         ({"master_port": 65_536}, "master port 65536 is not a valid port"),
         *(({"master_port": port}, "") for port in (1, 65_535)),

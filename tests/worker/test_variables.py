@@ -72,7 +72,7 @@ def test_every_variable_of_a_plain_run_has_its_value_and_its_reason() -> None:
     own = f"this node's interface in the network of all nodes ({CLASS}) ('=': this name alone)"
     gloo = "the same for Gloo, which otherwise resolves the hostname"
     assert from_table(table_facts(sealed, sealed.rows[1])) + written() == [
-        Variable("MASTER_ADDR", "10.0.0.1", "rank 0's address in the table"),
+        Variable("MASTER_ADDR", "10.0.0.1", "node 0's address in the table"),
         Variable("MASTER_PORT", "29500", "a port that is free on node 0"),
         Variable("NODE_RANK", "1", "this node's number in the table"),
         Variable("NNODES", "2", "the nodes of the table"),
