@@ -47,6 +47,11 @@ def who_is_gone_is_replaced_or_gone_without(history: History, run: Run, event: E
     return None
 
 
+def _as_node(run: Run, slot: int) -> str:
+    """How a slot is named whose node had the same number in the table."""
+    return f"node {slot} (" if run.starts.numbers.get(slot) == slot else "no such node"
+
+
 def a_loss_is_told_with_its_cause(history: History, run: Run, event: Event) -> Wrong:
     """How an epoch ended by a loss names a slot that is lost, why, and what follows from it."""
     facts = history.of(run)
@@ -55,7 +60,8 @@ def a_loss_is_told_with_its_cause(history: History, run: Run, event: Event) -> W
     end = facts.epochs.over[-1].end
     if not end.replaced:
         return None
-    named = any(f"slot {slot}" in end.message + end.then for slot in end.replaced)
+    words = end.message + end.then
+    named = any(f"slot {slot}" in words or _as_node(run, slot) in words for slot in end.replaced)
     return None if named and end.then.strip() and end.code else f"{end}"
 
 

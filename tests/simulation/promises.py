@@ -171,7 +171,8 @@ def a_clash_names_both(history: History, run: Run, coming: events.Refused) -> Wr
     others = [slot for slot in others if slot != coming.slot]
     if not others or mine >= launch.slots or (mine == 0) != (coming.slot == 0):
         return None
-    named = {int(found) for found in re.findall(r"slot (\d+)", coming.reason)}
+    names = re.findall(r"slot (\d+)|node (\d+) \([^(),]+\)", coming.reason)
+    named = {int(slot or node) for slot, node in names}
     return None if {coming.slot, others[0]} <= named else coming.reason
 
 
