@@ -184,13 +184,13 @@ def test_what_no_node_could_start_is_refused(options: dict[str, Any], message: s
 
 
 def test_the_dry_run_shows_each_variable_with_its_reason_and_what_only_the_table_knows() -> None:
-    known = "MASTER_ADDR=<address> MASTER_PORT=<port> NODE_RANK=<rank> NNODES=4 NPROC_PER_NODE=8 "
+    known = "MASTER_ADDR=<address> MASTER_PORT=<port> NODE_RANK=<node> NNODES=4 NPROC_PER_NODE=8 "
     known += "RDZV_ID=llama RDZV_EPOCH=<epoch> RDZV_RESTARTS=0 RDZV_MAX_RESTARTS=0 "
     known += "RDZV_REPLACEMENTS=0 RDZV_LAST_FAILURE='' RDZV_SOCKET=<socket> "
-    known += "RDZV_HOSTFILE=<logs>/node-<rank>/hostfile "
-    known += "RDZV_HOSTFILE_MPICH=<logs>/node-<rank>/hostfile.mpich "
-    known += "RDZV_TABLE=<logs>/node-<rank>/table.json "
-    known += "RDZV_NOTICE_FILE=<logs>/node-<rank>/notice.json NCCL_SOCKET_IFNAME=<interface> "
+    known += "RDZV_HOSTFILE=<logs>/node-<node>/hostfile "
+    known += "RDZV_HOSTFILE_MPICH=<logs>/node-<node>/hostfile.mpich "
+    known += "RDZV_TABLE=<logs>/node-<node>/table.json "
+    known += "RDZV_NOTICE_FILE=<logs>/node-<node>/notice.json NCCL_SOCKET_IFNAME=<interface> "
     known += "GLOO_SOCKET_IFNAME=<interface> TP_SOCKET_IFNAME=<interface> "
     known += "NCCL_SOCKET_FAMILY=<family> RDZV_LOOK_FOLDER=<look> "
     known += "PYTHONPATH=<rdzv>/worker/look/site"
@@ -300,7 +300,7 @@ def test_a_rank_that_is_not_in_the_table_is_named_with_those_that_are() -> None:
 
 def test_after_the_run_its_table_is_still_known(tmp_path: Path) -> None:
     state = launched(tmp_path, require_rdma=True, command=["train.py"])
-    needs = "rdzv: --env needs a RUN\n      rdzv status RUN --env RANK\n"
+    needs = "rdzv: --env needs a RUN\n      rdzv status RUN --env NODE\n"
     assert rdzv("status", "--env", "0", state=tmp_path).stderr == needs
     result = rdzv("status", "llama", "--env", "0", state=tmp_path)
     assert result.exit_code == ExitCode.USAGE

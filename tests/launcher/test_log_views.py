@@ -142,7 +142,7 @@ async def test_of_an_older_epoch_the_registry_knows_the_ranks(
     state.last_words.write([RankWords(1, 2, 5, "last")])
     assert await show(state, rank=5, epoch=1) == 1
     shown = capsys.readouterr()
-    assert (shown.out.splitlines()[-1], shown.err) == ("last", "rdzv: node 2 (): it has left\n")
+    assert (shown.out.splitlines()[-1], shown.err) == ("last", "rdzv: node 2: it has left\n")
     state.release()
 
 

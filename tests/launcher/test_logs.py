@@ -320,7 +320,7 @@ async def test_of_a_failed_run_an_older_epoch_does_not_end_with_the_last_error(
     lines = capsys.readouterr().out.splitlines()
     assert lines[3:4] + lines[-3:] == [
         f"==> {state.logs}/node-0.e2.log",
-        "==> last output of node 0 ()",
+        "==> last output of node 0",
         *TAIL,
     ]
     assert await show(state, epoch=1) == 0

@@ -60,7 +60,7 @@ def test_each_place_is_shown_with_its_ranks_and_nodes_by_their_ranks() -> None:
         "process 77 (loader), started by rank 4 (node 1, gpu-7), state D:",
         "    save (other.py:5)",
         "node 0 (gpu-9): half of it",
-        "node 2 (gpu-4): it has not answered",
+        "node 2 (gpu-4, slot 1): it has not answered",
     ]
 
 
