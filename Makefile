@@ -126,7 +126,7 @@ test-torch: $(INSTALLED)
 	$(BIN)/python -m tests.torchrun.judge $(BODIES)
 
 ## What rdzv does on this machine's GPU, by the torch of PYTHON: at most 8 minutes, no network, and 77
-## where there is no GPU, which is no pass. See docs/gpu.md.
+## where there is no GPU, which is no pass. See docs/internals/maintaining.md.
 test-gpu:
 	$(PYTHON) -m tests.gpu $(GPU_ARGS)
 
@@ -194,7 +194,7 @@ profile: $(INSTALLED)
 	$(BIN)/python -m bench.profile
 
 ## Change the core and the machines in small ways, one at a time: does a test notice? All of it takes
-## hours, MUTANTS='*7' a tenth of that. See docs/mutation.md.
+## hours, MUTANTS='*7' a tenth of that. See docs/internals/maintaining.md.
 MUTANTS ?=
 mutate: $(INSTALLED)
 	$(UV_INSTALL) $(BIN)/python $(PINNED) --editable '.[launcher,test,mutate]'

@@ -40,7 +40,7 @@ from worker.settings import NodeSettings
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"
-PAGES = sorted(DOCS.glob("*.md"))
+PAGES = sorted(DOCS.rglob("*.md"))
 EVERY_PAGE = [*PAGES, *sorted(ROOT.glob("*.md")), *sorted((ROOT / "examples").rglob("*.md"))]
 BLOCK = re.compile(r"(<!-- (?P<name>[a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
@@ -68,24 +68,38 @@ def options_of(command: click.Command) -> list[dict[str, Any]]:
 
 
 def entry(option: dict[str, Any]) -> str:
-    """A line: the flag, its choices, variables and default, and what it does."""
-    variables = option["envvar"] or []
-    parts = [
-        " or ".join(f"`{choice}`" for choice in option["type"].get("choices", [])),
-        code(*([variables] if isinstance(variables, str) else variables)),
-        default(option["default"]),
-    ]
-    about = "; ".join(filter(None, parts))
-    flags = code(*option["opts"], *option["secondary_opts"])
-    return f"- **{flags}**{f' ({about})' if about else ''}: {option['help']}\n"
+    """A line: the flag, its choices, its variables with the default, and what it does."""
+    envvar = option["envvar"] or []
+    variables = [code(word) for word in ([envvar] if isinstance(envvar, str) else envvar)]
+    if value := default(option["default"]):
+        variables = [f"{variables[0]}={value}", *variables[1:]] if variables else [f"={value}"]
+    choices = option["type"].get("choices", [])
+    head = f"**{flags(option)}**"
+    if choices and ", ".join(choices) not in option["help"]:
+        head += f" `{'|'.join(choices)}`"
+    if variables:
+        head += f" ({', '.join(variables)})"
+    text = option["help"].removesuffix(" Repeatable.")
+    if text != option["help"]:
+        head += " ..."
+    return f"- {head}: {text}\n"
+
+
+def flags(option: dict[str, Any]) -> str:
+    """The flag; `--[no-]x` for a pair."""
+    if option["secondary_opts"]:
+        [yes], [no] = option["opts"], option["secondary_opts"]
+        assert no == f"--no-{yes[2:]}"
+        return code(f"--[no-]{yes[2:]}")
+    return code(*option["opts"])
 
 
 def default(value: object) -> str:
     if value is None or value is False or value in ("", [], ()):
         return ""
     if value is True:
-        return "default: on"
-    return f"default {code(f'{value:g}' if isinstance(value, float) else str(value))}"
+        return "`on`"
+    return code(f"{value:g}" if isinstance(value, float) else str(value))
 
 
 def entries(command: click.Command, *, of_a_node: bool | None = None) -> str:
@@ -93,14 +107,27 @@ def entries(command: click.Command, *, of_a_node: bool | None = None) -> str:
         entry(option)
         for option in options_of(command)
         if of_a_node is None or (option["name"] in NodeSettings.model_fields) is of_a_node
+        if option["name"] not in _OF_ALL
     )
 
 
+def of_all() -> str:
+    """The options that mean the same to `launch`, `worker` and `serve`."""
+    known = dict(commands())
+    [lines] = {
+        "".join(entry(one) for one in options_of(known[f"rdzv {name}"]) if one["name"] in _OF_ALL)
+        for name in ("launch", "worker", "serve")
+    }
+    return lines
+
+
 def of_other_commands() -> str:
-    """Without the options that `bench` shares with `launch`."""
+    """Without the options that `bench` shares with `launch`, and those that many have."""
     text = ""
     for name, command in commands():
-        shared = {*LaunchSettings.model_fields, "config"} if name == "rdzv bench" else ()
+        shared = {"state_dir"}
+        if name == "rdzv bench":
+            shared = {*LaunchSettings.model_fields, "config", "help_all"}
         own = [option for option in options_of(command) if option["name"] not in shared]
         if own and not name.startswith(_ELSEWHERE):
             text += f"\n`{name}`:\n\n{''.join(map(entry, own))}"
@@ -110,6 +137,9 @@ def of_other_commands() -> str:
 _ELSEWHERE = ("rdzv launch", "rdzv worker", "rdzv serve", "rdzv tenant")
 """Commands whose options are listed on pages of their own."""
 
+_OF_ALL = ("config", "help_all")
+"""Options that are listed once for `launch`, `worker` and `serve`."""
+
 
 def blocks() -> dict[str, str]:
     """What is written, by the name of its place."""
@@ -118,6 +148,7 @@ def blocks() -> dict[str, str]:
         "causes": causes(),
         "others": of_other_commands(),
         "exit codes": exit_codes(),
+        "every command": of_all(),
         "node": entries(known["rdzv worker"], of_a_node=True),
         "launch": entries(known["rdzv launch"], of_a_node=False),
         "worker": entries(known["rdzv worker"], of_a_node=False),
@@ -145,17 +176,30 @@ def exit_codes() -> str:
     return "".join((*rows, *codes))
 
 
+CAUSES_OF = {
+    "Of a rank or its node": (Kind.OWN,),
+    "From outside of the run": (Kind.OUTSIDE,),
+    "No rank is blamed": (Kind.BETWEEN, Kind.CONSEQUENCE),
+}
+"""The headings of the list of causes."""
+
+
 def causes() -> str:
-    return "".join(map(cause_entry, CAUSES))
+    """Under each heading the causes of a kind, in the order of the table."""
+    assert sorted(kind.value for kinds in CAUSES_OF.values() for kind in kinds) == sorted(
+        kind.value for kind in Kind
+    )
+    return "\n".join(
+        f"### {head}\n\n{''.join(cause_entry(row) for row in CAUSES if row.kind in kinds)}"
+        for head, kinds in CAUSES_OF.items()
+    )
 
 
 def cause_entry(row: Row) -> str:
     """A line: the id, what it means, what shows it, and what to do."""
-    nobody = " Names no rank by itself." if row.kind in (Kind.BETWEEN, Kind.CONSEQUENCE) else ""
-    stays = " Not started again." if row.then is Then.HOPELESS else ""
-    end = "" if row.hint.endswith("?") else "."
-    hint = f" To do: {row.hint}{end}" if row.hint else ""
-    return f"- **`{row.id}`**: {row.says}. Shown by: {row.shown_by}.{nobody}{stays}{hint}\n"
+    stays = "; not started again" if row.then is Then.HOPELESS else ""
+    hint = f" -> {row.hint}" if row.hint else ""
+    return f"- **`{row.id}`**: {row.says} ({row.shown_by}{stays}){hint}\n"
 
 
 def with_blocks(text: str, written: Mapping[str, str]) -> str:
@@ -200,6 +244,21 @@ def test_no_page_is_longer_than_a_topic() -> None:
     assert {page.name for page in PAGES if len(text_of(page).splitlines()) > 200} == set()
 
 
+def test_there_are_few_pages() -> None:
+    assert len(PAGES) <= 32
+
+
+def test_all_pages_together_stay_short() -> None:
+    """A word has a letter, and stands outside of code."""
+    words = [word for page in PAGES for word in FENCED.sub("", text_of(page)).split()]
+    assert sum(any(map(str.isalpha, word)) for word in words) <= 38_000
+
+
+def test_a_page_is_found_by_its_name_alone() -> None:
+    """'rdzv docs wire' shows a page of internals."""
+    assert len({page.stem for page in PAGES}) == len(PAGES)
+
+
 @pytest.mark.parametrize("page", [README, *PAGES], ids=lambda page: page.name)
 def test_a_table_has_short_cells(page: Path) -> None:
     rows = re.findall(r"^\|.*\|$", FENCED.sub("", text_of(page)), re.MULTILINE)
@@ -208,8 +267,8 @@ def test_a_table_has_short_cells(page: Path) -> None:
 
 
 def test_the_index_names_every_page() -> None:
-    named = set(re.findall(r"\]\(([\w-]+\.md)\)", text_of(DOCS / "index.md")))
-    assert named == {page.name for page in PAGES} - {"index.md"}
+    named = set(re.findall(r"\]\(((?:internals/)?[\w-]+\.md)\)", text_of(DOCS / "index.md")))
+    assert named == {page.relative_to(DOCS).as_posix() for page in PAGES} - {"index.md"}
 
 
 def anchors(page: Path) -> set[str]:
@@ -295,8 +354,14 @@ def test_every_file_of_the_state_directory_is_documented() -> None:
         assert f"`{name}" in every_text(), name
 
 
+def test_every_test_that_the_page_on_faults_names_is_there() -> None:
+    named = re.findall(r"\| `(\w+/\w+\.py)` \|$", text_of(DOCS / "faults.md"), re.MULTILINE)
+    assert len(named) > 10
+    assert [path for path in named if not (ROOT / "tests" / path).is_file()] == []
+
+
 def test_every_file_that_the_architecture_names_is_there() -> None:
-    text = text_of(DOCS / "architecture.md")
+    text = text_of(DOCS / "internals" / "architecture.md")
     assert len(text.splitlines()) <= 120
     named = re.findall(r"`((?:rendezvous|worker|launcher)/[\w/]+\.py)`", text)
     assert len(named) > 20

@@ -55,7 +55,7 @@ SHOWN = {
         _KILLED,
         "test_replacements_end_and_the_last_line_says_so",
     ),
-    "`replace`: a node leaves after": (
+    "`replace`: a node leaves: SIGTERM": (
         _KILLED,
         "test_a_node_that_is_drained_is_replaced_before_it_goes",
     ),

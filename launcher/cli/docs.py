@@ -18,11 +18,13 @@ FOLDER = Path(__file__).parents[2] / "docs"
 
 def pages(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
     """Complete a page."""
-    return starting(_names(), incomplete)
+    return starting([*_pages()], incomplete)
 
 
-def _names() -> list[str]:
-    return sorted(path.stem for path in FOLDER.glob("*.md"))
+def _pages() -> dict[str, Path]:
+    """Find each page by its name; those in `internals` come last."""
+    found = sorted(FOLDER.glob("*.md")) + sorted(FOLDER.glob("internals/*.md"))
+    return {path.stem: path for path in found}
 
 
 @click.command()
@@ -35,19 +37,20 @@ def docs(page: str | None) -> None:
       rdzv docs
       rdzv docs checks
     """
-    if not _names():
+    known = _pages()
+    if not known:
         raise UsageError(f"this installation has no documentation in {FOLDER}")
     from launcher.show.pages import page_lines
 
     width = width_of(sys.stdout)
     if page is None:
-        for name in _names():
-            title = (FOLDER / f"{name}.md").read_text(encoding="utf-8").partition("\n")[0]
+        for name, path in known.items():
+            title = path.read_text(encoding="utf-8").partition("\n")[0]
             for line in fold(f"{name:20} {title.lstrip('# ')}", width, 21):
                 click.echo(line)
         return
-    if page not in _names():
-        hint = did_you_mean(page, _names()) or "'rdzv docs' lists the pages"
+    if page not in known:
+        hint = did_you_mean(page, known) or "'rdzv docs' lists the pages"
         raise UsageError(f"there is no page '{page}'", hint=hint)
-    for line in page_lines((FOLDER / f"{page}.md").read_text(encoding="utf-8"), width):
+    for line in page_lines(known[page].read_text(encoding="utf-8"), width):
         click.echo(line)

@@ -1,8 +1,9 @@
-"""What rdzv does on a real GPU: `make test-gpu`, or `python -m tests.gpu`. See docs/gpu.md.
+"""What rdzv does on a real GPU: `make test-gpu`, or `python -m tests.gpu`.
 
-Run it by the interpreter that has torch; nothing else is needed, and no network: rdzv is installed
-from the wheels of `make wheels-gpu`. All questions are asked on one GPU within 8 minutes, each with
-a time limit, and the failure of one does not stop the others.
+docs/internals/maintaining.md describes it. Run it by the interpreter that has torch; nothing else
+is needed, and no network: rdzv is installed from the wheels of `make wheels-gpu`. All questions are
+asked on one GPU within 8 minutes, each with a time limit, and the failure of one does not stop the
+others.
 """
 
 from __future__ import annotations

@@ -63,5 +63,5 @@ def test_carried_wheels_suffice_without_a_network(tmp_path: Path) -> None:
     assert len(report["parts"]) == 5
     assert "rdzv-gpu-" in report["rdzv"]
     carried = ROOT / "build" / "wheels"
-    # What travels is bounded, next to the checkout: docs/gpu.md.
+    # What travels is bounded, next to the checkout: docs/internals/maintaining.md.
     assert sum(path.stat().st_size for path in carried.iterdir()) < 50 << 20

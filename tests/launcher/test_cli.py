@@ -149,6 +149,7 @@ def test_every_page_that_a_message_names_is_there() -> None:
     assert [text for text in texts if re.search(r"(docs|examples)/[a-z_]+\.", text)] == []
     assert {line.split()[0] for line in rdzv("docs").stdout.splitlines()} >= named
     assert rdzv("docs", "check").stderr.endswith("did you mean 'checks'?\n")
+    assert rdzv("docs", "wire").stdout.startswith("# The wire")  # of docs/internals
 
 
 def test_a_newcomer_is_shown_sixteen_options_of_launch() -> None:

@@ -321,7 +321,7 @@ def test_a_variable_that_looks_like_one_of_ours_is_told(name: str, near: str) ->
 
 def test_no_variable_that_the_docs_name_is_taken_for_another() -> None:
     docs = Path(__file__).parent.parent.parent / "docs"
-    text = "".join(page.read_text("utf-8") for page in docs.glob("*.md"))
+    text = "".join(page.read_text("utf-8") for page in docs.rglob("*.md"))
     names = set(re.findall(r"\bRDZV_[A-Z_]*[A-Z]\b", text))
     assert len(names) > 80
     assert misspelt_variables(dict.fromkeys(names, "1")) == []

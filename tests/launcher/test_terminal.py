@@ -13,7 +13,7 @@ from launcher.show.pages import page_lines
 from launcher.terminal import fold, fold_lines, shows_colours, width_of
 from worker.program.terminal import can_redraw
 
-PAGES = sorted((Path(__file__).parents[2] / "docs").glob("*.md"))
+PAGES = sorted((Path(__file__).parents[2] / "docs").rglob("*.md"))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
-"""README's shell blocks; the comment in front of each says what the tests do with it.
+"""Shell blocks of README and the first hour; the comment before each says what tests do with it.
 
 <!-- run -->      types it on one machine, in a checkout: it works, and prints what is below it
+<!-- fails -->    the same, but it ends with another exit code than 0
 <!-- dry-run -->  needs a cluster: each `rdzv launch` is tried with --dry-run
 <!-- parse -->    needs what no test has: bash looks at its syntax
 """
@@ -13,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-MARKS = ("run", "dry-run", "parse")
+PAGES = (ROOT / "README.md", ROOT / "docs" / "first-hour.md")
+MARKS = ("run", "fails", "dry-run", "parse")
 _BLOCK = re.compile(r"(?:<!-- ([\w-]+) -->\n)?```(?:console|bash|sh)\n(.*?)```\n", re.DOTALL)
 _CELL = re.compile(r"\| `(rdzv launch [^`]*)` \|")
 _SECONDS = re.compile(r"\d+(?:\\\.\d+)?\\ s\b")
@@ -22,10 +24,11 @@ _ENDED = "@@ ended with "
 
 @dataclass(frozen=True)
 class Command:
-    """What is typed, and the lines that the page shows below it."""
+    """What is typed, the lines that the page shows below it, and whether it is to fail."""
 
     typed: str
     shown: tuple[str, ...] = ()
+    fails: bool = False
 
 
 @dataclass(frozen=True)
@@ -38,19 +41,20 @@ class Block:
 
 def blocks(text: str) -> list[Block]:
     """Every shell block of a page."""
-    return [Block(mark or None, tuple(_commands(body))) for mark, body in _BLOCK.findall(text)]
+    found = _BLOCK.findall(text)
+    return [Block(mark or None, tuple(_commands(body, mark == "fails"))) for mark, body in found]
 
 
-def _commands(body: str) -> Iterator[Command]:
+def _commands(body: str, fails: bool) -> Iterator[Command]:
     for part in re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]:
         typed = re.match(r"(?:.*\\\n)*.*\n", part)
         assert typed is not None
-        yield Command(typed[0].rstrip("\n"), tuple(part[typed.end() :].splitlines()))
+        yield Command(typed[0].rstrip("\n"), tuple(part[typed.end() :].splitlines()), fails)
 
 
-def commands(text: str, mark: str) -> list[Command]:
-    """The commands of all blocks with this mark, in order."""
-    return [command for block in blocks(text) if block.mark == mark for command in block.commands]
+def commands(text: str, *marks: str) -> list[Command]:
+    """The commands of all blocks with one of these marks, in order."""
+    return [command for block in blocks(text) if block.mark in marks for command in block.commands]
 
 
 def dry_runs(text: str) -> list[str]:

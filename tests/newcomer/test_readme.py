@@ -1,4 +1,4 @@
-"""README's shell blocks can be read as the newcomer's hour reads them, and its dry runs work."""
+"""README's and the first hour's shell blocks can be read as the newcomer does; dry runs work."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from launcher.cli import main
 from tests.newcomer.machine import local_folders
 from tests.newcomer.readme import (
     MARKS,
-    ROOT,
+    PAGES,
     Command,
     blocks,
     commands,
@@ -24,18 +24,22 @@ from tests.newcomer.readme import (
 )
 from tests.schedulers.test_own_profile import written
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+README, FIRST_HOUR = TEXTS = [page.read_text(encoding="utf-8") for page in PAGES]
 
 
 def test_every_shell_block_has_a_mark_and_a_command() -> None:
-    found = blocks(README)
-    assert len(found) >= 5
-    assert [block for block in found if block.mark not in MARKS or not block.commands] == []
-    assert {"run", "dry-run"} <= {block.mark for block in found}
+    for text in TEXTS:
+        found = blocks(text)
+        assert len(found) >= 5
+        assert [block for block in found if block.mark not in MARKS or not block.commands] == []
+    assert {"run", "dry-run"} <= {block.mark for block in blocks(README)}
+    assert {"run", "fails"} == {block.mark for block in blocks(FIRST_HOUR)}
 
 
 def test_bash_takes_every_command() -> None:
-    typed = [command.typed for block in blocks(README) for command in block.commands]
+    typed = [
+        command.typed for text in TEXTS for block in blocks(text) for command in block.commands
+    ]
     for line in typed:
         subprocess.run(["bash", "-n"], input=line, text=True, check=True, timeout=20)
 
@@ -73,6 +77,12 @@ $ unmarked
 
 | x | `rdzv launch -- y` | z |
 
+<!-- fails -->
+```console
+$ rdzv launch -- false
+failed
+```
+
 <!-- dry-run -->
 ```console
 $ rdzv launch -- z
@@ -85,11 +95,13 @@ no shell
 
 
 def test_a_page_is_read_block_by_block() -> None:
-    assert [block.mark for block in blocks(PAGE)] == ["run", None, "dry-run"]
+    assert [block.mark for block in blocks(PAGE)] == ["run", None, "fails", "dry-run"]
     assert commands(PAGE, "run") == [
         Command("one \\\n    two", ("...", "[0] a (b)", "took 1 s")),
         Command("three  # four"),
     ]
+    *_, last = commands(PAGE, "run", "fails")
+    assert last == Command("rdzv launch -- false", ("failed",), fails=True)
     assert dry_runs(PAGE) == ["rdzv launch --dry-run -- z", "rdzv launch --dry-run -- y"]
 
 

@@ -23,8 +23,8 @@ a node that goes at once has all programs stopped at once
     hint "launch again from the state that was saved last; some platforms requeue by themselves"
 a program that a signal ended on a node that stays has another hint
     running 2; exit 1 143; stop 0 143 -> exit=143
-    hint "SIGTERM often comes from the scheduler (a time limit, a preemption) or from a person;
-    SIGHUP from a terminal that was closed: start it in tmux or with nohup"
+    hint "SIGTERM often comes from the scheduler (a time limit, a preemption) or a person;
+    SIGHUP from a closed terminal (tmux, nohup)"
     running 2; depart 1 0 spot; exit 1 3 leaves=True; stop 0 143 -> exit=3
     hint "see what it wrote before: rdzv logs RUN"
 the verdict waits for programs that save their state

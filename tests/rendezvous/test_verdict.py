@@ -20,7 +20,7 @@ a failing program stops the others and is named
     -> hostname=host1 rank=1 tail='last words' log=/l exit_code_of=program
     "node 1 (host1) failed: rank 1 ended with exit code 137 (signal 9,
     SIGKILL); out of memory?"
-    hint "see who has sent SIGKILL: the kernel where memory was used up (dmesg), or the scheduler
+    hint "see who sent SIGKILL: the kernel where memory was used up (dmesg), or the scheduler
     (sacct, kubectl describe pod)"
 what rdzv itself says of a failure is not the programs last output
     running 2; exit 1 3 tail='last words,rdzv: SIGKILL did not end these processes within 5 s: 71'

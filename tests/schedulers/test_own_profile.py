@@ -1,4 +1,4 @@
-"""The profiles of docs/schedulers.md and nomad.md; one is run against a service."""
+"""The profiles of docs/schedulers.md; one is run against a service."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ from tests.support.launching import environment, launch
 from tests.support.missing import give_up
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("schedulers.md", "nomad.md")
-TEXT = "".join((ROOT / "docs" / page).read_text(encoding="utf-8") for page in PAGES)
+TEXT = (ROOT / "docs" / "schedulers.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"```(toml|json)\n(.*?)```\n", re.DOTALL)
 
 

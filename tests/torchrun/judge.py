@@ -2,8 +2,8 @@
 
 The files are those of the installed torch's version, fetched one by one into build/torch-tests;
 nothing of them is kept in this repository. TORCH_TESTS=FOLDER names a checkout of PyTorch instead.
-`JUDGED` says of each body whether it passes; docs/torchrun.md has the same table, and
-`test_judge.py` compares the two.
+`JUDGED` says of each body whether it passes; docs/torchrun.md has their number, and `test_judge.py`
+compares the two.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""docs/frameworks.md and framework-variables.md keep up with the contracts.
+"""docs/frameworks.md keeps up with the contracts.
 
 `python -m tests.worker.test_frameworks_page` writes the list of variables anew.
 """
@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from itertools import pairwise, product
 from pathlib import Path
 
@@ -20,9 +21,10 @@ from worker.contracts.processes import OWN_RANKS
 from worker.contracts.variables import ProgramOptions
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGE, VARIABLES = DOCS / "frameworks.md", DOCS / "framework-variables.md"
+PAGE = DOCS / "frameworks.md"
 BLOCK = re.compile(r"(<!-- variables -->\n).*?(<!-- end -->)", re.DOTALL)
 PATHS = Paths("/run/node-0", "/usr/bin/python3", "/run/node-0/bin", "/run/socket")
+KINDS = ("replaced by", "set, unless you did, by", "removed by", "kept by")
 FORMS = {
     "deepspeed": [["deepspeed", "--launcher", how, "x.py"] for how in ("openmpi", "mpich", "impi")],
     "horovod": [["horovodrun", "x.py"]],
@@ -31,17 +33,31 @@ FORMS = {
 
 
 def variables_list() -> str:
-    """A line for what all frameworks but a few remove, and one for each."""
-    kinds = ("replaces", "sets, unless you did,", "removes", "keeps")
+    """A line for what all frameworks but a few remove, and one for each set of names that are
+    treated alike."""
     ranked = [name for name, kind in FRAMEWORKS.items() if not OUTER.keys() <= kind.keeps.keys()]
-    but = [f"`{name}`" for name in FRAMEWORKS if name not in ranked]
-    outer = ", ".join(f"`{name}`" for name in sorted(OUTER))
-    lines = [f"- every framework but {' and '.join(but)} *removes* {outer}.\n"]
+    but = " and ".join(code(name for name in FRAMEWORKS if name not in ranked))
+    first = f"- every framework but {but} *removes* {', '.join(code(sorted(OUTER)))}.\n"
+    alike: dict[str, list[str]] = {}
+    for variable, done in sorted(treated().items()):
+        kinds = (f"*{kind}* {', '.join(code(done[kind]))}" for kind in KINDS if kind in done)
+        alike.setdefault("; ".join(kinds), []).append(variable)
+    return first + "".join(f"- {', '.join(code(names))}: {how}.\n" for how, names in alike.items())
+
+
+def code(names: Iterable[str]) -> list[str]:
+    return [f"`{name}`" for name in names]
+
+
+def treated() -> dict[str, dict[str, list[str]]]:
+    """For each variable the frameworks that treat it in each way."""
+    found: dict[str, dict[str, list[str]]] = {}
     for name, kind in FRAMEWORKS.items():
-        found = zip(kinds, (*of_framework(name), kind.keeps.keys() - OUTER.keys()), strict=True)
-        parts = [f"*{does}* {', '.join(f'`{n}`' for n in sorted(ns))}" for does, ns in found if ns]
-        lines.append(f"- `{name}` {'; '.join(parts)}.\n")
-    return "".join(lines)
+        each = (*of_framework(name), kind.keeps.keys() - OUTER.keys())
+        for does, variables in zip(KINDS, each, strict=True):
+            for variable in variables:
+                found.setdefault(variable, {}).setdefault(does, []).append(name)
+    return found
 
 
 def of_framework(name: str) -> tuple[set[str], set[str], set[str]]:
@@ -77,7 +93,7 @@ def of_led(name: str, command: list[str]) -> set[str]:
 
 
 def test_the_list_of_variables_is_as_the_contracts_say() -> None:
-    found = BLOCK.search(VARIABLES.read_text(encoding="utf-8"))
+    found = BLOCK.search(PAGE.read_text(encoding="utf-8"))
     assert found is not None
     assert found[0] == f"<!-- variables -->\n{variables_list()}<!-- end -->", "make reference"
 
@@ -93,7 +109,7 @@ def test_the_variables_of_each_horovod_process_are_in_the_table() -> None:
 
 
 if __name__ == "__main__":  # make reference
-    text = VARIABLES.read_text(encoding="utf-8")
-    VARIABLES.write_text(
+    text = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(
         BLOCK.sub(lambda place: place[1] + variables_list() + place[2], text), encoding="utf-8"
     )
