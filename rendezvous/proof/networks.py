@@ -39,7 +39,7 @@ class NetworkClass:
 
     Attributes:
         number: Its place among the classes of a run, from 0.
-        words: `eth0, 10.0.0.0/24, Ethernet, IPv4`; classes that look alike are numbered in it.
+        words: `eth0 (10.0.0.0/24, Ethernet)`; classes that look alike are numbered in it.
         members: The candidate of each slot.
         is_last: Nodes left it out as virtual; see `last_resort`.
     """
@@ -222,8 +222,11 @@ def _words(candidates: list[Candidate]) -> str:
     interfaces = dict.fromkeys(c.interface for c in candidates)
     some = " or ".join(interfaces) if len(interfaces) <= 3 else f"{len(interfaces)} interface names"
     where = subnet_text(_subnet(first)) if len(subnets) == 1 else f"{len(subnets)} subnets"
-    kinds = " and ".join(dict.fromkeys(_KINDS[c.kind] for c in candidates))
-    return f"{some}, {where}, {kinds}, IPv{first.family}"
+    kinds = [*dict.fromkeys(_KINDS[c.kind] for c in candidates)]
+    if kinds == ["loopback"]:
+        return f"{some} ({where})"
+    family = f", IPv{first.family}" * (len(subnets) > 1)  # a subnet shows its own
+    return f"{some} ({where}, {' and '.join(kinds)}{family})"
 
 
 _GIVEN_UP = Property(

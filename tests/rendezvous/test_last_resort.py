@@ -93,7 +93,7 @@ def test_the_last_networks_are_numbered_on_and_none_is_tried_twice() -> None:
     others = classes_of(joins, sources)
     assert not isinstance(others, Unreachable)
     (last,) = last_networks(joins, sources, others)
-    assert (last.number, last.words) == (1, "ts0, 3 subnets, virtual, IPv4")
+    assert (last.number, last.words) == (1, "ts0 (3 subnets, virtual, IPv4)")
     assert last_networks(joins, sources, [last]) == []
 
 
@@ -150,7 +150,7 @@ def test_what_the_last_network_costs_is_told() -> None:
     (alone,) = used(last, joins, 0.1)
     assert (alone.check, alone.level, alone.slot) == ("X09", "warn", None)
     assert alone.cause == (
-        "the nodes are joined by ts0, 3 subnets, virtual, IPv4, with MTU 1280, which was left out "
+        "the nodes are joined by ts0 (3 subnets, virtual, IPv4), with MTU 1280, which was left out "
         "at first as virtual: they offer no other network in common; a VPN may be slow"
     )
     assert (
@@ -214,7 +214,7 @@ def test_where_the_vpn_fails_too_it_is_told_of_as_it_led_to_the_registry() -> No
         for slot in range(3):
             drive.probe(slot, *({2} if slot < 2 else {0, 1}))
     assert drive.result.exit_code == ExitCode.VERIFICATION_FAILED
-    assert "over ts0, 3 subnets, virtual, IPv4: no answer" in drive.result.message
+    assert "over ts0 (3 subnets, virtual, IPv4): no answer" in drive.result.message
     assert "(the nearest of 2 networks tried)" in drive.result.message
     assert "left out" not in drive.result.message
 
@@ -225,7 +225,7 @@ def test_a_vpn_that_takes_no_connection_is_told_of_rather_than_lans_that_nothing
         drive.probe(slot, *({2} if slot < 2 else {0, 1}))
     for slot in range(3):
         drive.probe(slot, *({0, 1, 2} - {slot}))
-    assert "over ts0, 3 subnets, virtual, IPv4: no answer" in drive.result.message
+    assert "over ts0 (3 subnets, virtual, IPv4): no answer" in drive.result.message
     assert "most likely a firewall" in drive.result.message
     assert "(2 networks tried; nodes reached the registry over this one)" in drive.result.message
     assert "lan0" not in drive.result.message

@@ -17,8 +17,8 @@ from rendezvous.wire.peers import FULL_MESH, PEERS_EACH, peers_of
 from tests.support.driver import FEW, make_candidate, make_join, sha
 from tests.support.tables import rows
 
-ETH = "eth0, 10.0.0.0/24, Ethernet, IPv4"
-IB = "ib0, 172.16.0.0/16, IP over InfiniBand, IPv4"
+ETH = "eth0 (10.0.0.0/24, Ethernet)"
+IB = "ib0 (172.16.0.0/16, IP over InfiniBand)"
 
 
 def candidate(text: str, number: int) -> Candidate:
@@ -60,49 +60,49 @@ def shown(joins: list[JoinRequest]) -> list[str]:
 a subnet | 10.0.0.1, 10.0.0.2, 10.0.0.3 | {ETH}: 10.0.0.1 10.0.0.2 10.0.0.3
 slot 0 decides the order
     | 10.0.0.1 ib0!172.16.0.1, ens3!10.0.0.2 ib0!172.16.0.2, ibs1!172.16.0.3 10.0.0.3
-    | eth0 or ens3 or eth1, 10.0.0.0/24, Ethernet, IPv4: 10.0.0.1 10.0.0.2 10.0.0.3;
-    ib0 or ibs1, 172.16.0.0/16, IP over InfiniBand, IPv4: 172.16.0.1 172.16.0.2 172.16.0.3
+    | eth0 or ens3 or eth1 (10.0.0.0/24, Ethernet): 10.0.0.1 10.0.0.2 10.0.0.3;
+    ib0 or ibs1 (172.16.0.0/16, IP over InfiniBand): 172.16.0.1 172.16.0.2 172.16.0.3
 one node lacks it
     | 10.0.0.1 ib0!172.16.0.1, 10.0.0.2 ib0!172.16.0.2, 10.0.0.3 | {ETH}: 10.0.0.1 10.0.0.2 10.0.0.3
 a subnet for each rack
     | 10.0.1.1 10.9.0.1, 10.0.1.2 10.9.0.2, 10.9.0.3 10.0.2.1
-    | eth0 or eth1, 2 subnets, Ethernet, IPv4: 10.0.1.1 10.0.1.2 10.0.2.1;
-    eth1 or eth0, 10.9.0.0/24, Ethernet, IPv4: 10.9.0.1 10.9.0.2 10.9.0.3
+    | eth0 or eth1 (2 subnets, Ethernet, IPv4): 10.0.1.1 10.0.1.2 10.0.2.1;
+    eth1 or eth0 (10.9.0.0/24, Ethernet): 10.9.0.1 10.9.0.2 10.9.0.3
 host routes
-    | 10.128.0.0/32, 10.128.0.1/32 | eth0, 2 subnets, Ethernet, IPv4: 10.128.0.0 10.128.0.1
+    | 10.128.0.0/32, 10.128.0.1/32 | eth0 (2 subnets, Ethernet, IPv4): 10.128.0.0 10.128.0.1
 each interface has its turn
     | 10.0.0.1 10.0.0.11, 10.0.0.2 10.0.0.12, 10.0.0.3 | {ETH}: 10.0.0.1 10.0.0.2 10.0.0.3;
-    eth1 or eth0, 10.0.0.0/24, Ethernet, IPv4: 10.0.0.11 10.0.0.12 10.0.0.3
+    eth1 or eth0 (10.0.0.0/24, Ethernet): 10.0.0.11 10.0.0.12 10.0.0.3
 two that look alike
     | eth0!10.0.0.1 eth0!10.0.0.11, eth0!10.0.0.2 eth0!10.0.0.12
     | {ETH}: 10.0.0.1 10.0.0.2; {ETH} (2): 10.0.0.11 10.0.0.12
 families
     | fd00::1 10.0.0.1, 10.0.0.2 fd00::2
-    | eth0 or eth1, fd00::/24, Ethernet, IPv6: fd00::1 fd00::2;
-    eth1 or eth0, 10.0.0.0/24, Ethernet, IPv4: 10.0.0.1 10.0.0.2
+    | eth0 or eth1 (fd00::/24, Ethernet): fd00::1 fd00::2;
+    eth1 or eth0 (10.0.0.0/24, Ethernet): 10.0.0.1 10.0.0.2
 whatever is first, in the end
     | 10.0.0.1, ib0!172.16.0.2
-    | eth0 or ib0, 2 subnets, Ethernet and IP over InfiniBand, IPv4: 10.0.0.1 172.16.0.2
+    | eth0 or ib0 (2 subnets, Ethernet and IP over InfiniBand, IPv4): 10.0.0.1 172.16.0.2
 many names
     | en1!10.0.0.1, en2!10.0.0.2, en3!10.0.0.3, en4!10.0.0.4
-    | 4 interface names, 10.0.0.0/24, Ethernet, IPv4: 10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.4
+    | 4 interface names (10.0.0.0/24, Ethernet): 10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.4
 of loopback only where all are on it, behind what else they have
     | 10.0.0.1 lo!127.0.0.1/8, 10.0.0.2 lo!127.0.0.2/8
-    | {ETH}: 10.0.0.1 10.0.0.2; lo, 127.0.0.0/8, loopback, IPv4: 127.0.0.1 127.0.0.2
+    | {ETH}: 10.0.0.1 10.0.0.2; lo (127.0.0.0/8): 127.0.0.1 127.0.0.2
 one machine, which has one address
     | 10.0.0.1 lo!127.0.0.1/8, 10.0.0.1 lo!127.0.0.2/8
-    | lo, 127.0.0.0/8, loopback, IPv4: 127.0.0.1 127.0.0.2
+    | lo (127.0.0.0/8): 127.0.0.1 127.0.0.2
 the head is told localhost
     | 10.0.0.1 lo!127.0.0.1/8, 10.0.0.2 | {ETH}: 10.0.0.1 10.0.0.2
 its family is another than that of its loopback
     | fd00::1 lo!127.0.0.1/8, 10.0.0.2 fd00::2
-    | eth0 or eth1, fd00::/24, Ethernet, IPv6: fd00::1 fd00::2
+    | eth0 or eth1 (fd00::/24, Ethernet): fd00::1 fd00::2
 an address of two nodes
     | 172.17.0.1 eth0!10.0.0.1, eth0!10.0.0.2 172.17.0.1, 172.17.0.1 eth0!10.0.0.3
     | {ETH}: 10.0.0.1 10.0.0.2 10.0.0.3
 one address twice
     | eth0!10.0.0.1 bond0!10.0.0.1, eth0!10.0.0.2
-    | {ETH}: 10.0.0.1 10.0.0.2; bond0 or eth0, 10.0.0.0/24, Ethernet, IPv4: 10.0.0.1 10.0.0.2
+    | {ETH}: 10.0.0.1 10.0.0.2; bond0 or eth0 (10.0.0.0/24, Ethernet): 10.0.0.1 10.0.0.2
 one address twice in the same words
     | eth0!10.0.0.1 eth0!10.0.0.1, 10.0.0.2 | {ETH}: 10.0.0.1 10.0.0.2
 """,

@@ -12,8 +12,8 @@ from rendezvous.wire.run import Round
 from rendezvous.wire.verify import PairProbe
 from tests.support.driver import make_candidate, make_join
 
-ETH = "eth0, 10.0.0.0/24, Ethernet, IPv4"
-RAIL = "eth1, 10.1.0.0/24, Ethernet, IPv4"
+ETH = "eth0 (10.0.0.0/24, Ethernet)"
+RAIL = "eth1 (10.1.0.0/24, Ethernet)"
 Pair = tuple[int, int]
 
 

@@ -27,7 +27,7 @@ from worker.nccl.env import Given, given_by
 from worker.preflight.checks import check_node
 from worker.preflight.variables import left_out_by
 
-CLASS = "eth1, 10.0.0.0/24, Ethernet, IPv4"
+CLASS = "eth1 (10.0.0.0/24, Ethernet)"
 HAS_IB = "every node has usable InfiniBand or RoCE, but NCCL will not use it"
 PORTS = ["mlx5_0:1", "mlx5_1:1"]
 WITH_PORTS: dict[str, Any] = {"transport": "IB", "row": {"hcas": PORTS}}
