@@ -37,7 +37,7 @@ _SECONDS = 120.0
 _PAUSE_SECONDS = (10.5, 11.5)
 """A first warm start that fails earlier is repeated cold."""
 _FIRST_PORT = 23_500
-_GO = "all nodes are ready: go"
+_GO = "; starting "
 _USERS = "import time\ntime.sleep(2)\n"
 _USERS_SECONDS = 2.0
 

@@ -266,7 +266,8 @@ def _option(
     }
     if kind is bool:
         negative = "" if extra.get("flag") else f"/--no-{name.replace('_', '-')}"
-        return click.option(f"{flag}{negative}", name, is_flag=True, **keywords)
+        short = [extra["short"]] if "short" in extra else []
+        return click.option(f"{flag}{negative}", *short, name, is_flag=True, **keywords)
     if get_origin(kind) is list:
         return click.option(flag, name, multiple=True, **keywords)
     kind = _click_type(kind, extra.get("unlisted", ()))

@@ -228,6 +228,13 @@ class LaunchSettings(NodeSettings):
         group=OUTPUT,
         basic=True,
     )
+    verbose: bool = option(
+        False,
+        "Show every step of every node until the programs start.",
+        group=OUTPUT,
+        flag="--verbose",
+        short="-v",
+    )
     json_events: bool = option(
         False,
         "Print events as JSON lines on standard output, and the program's output on standard "

@@ -32,7 +32,7 @@ FLAGS = {
         "raw_output",
         "record",
     ),
-    *("require_rdma", "strict", "tf_chief", "ui", "ui_actions", "ui_behind_ingress"),
+    *("require_rdma", "strict", "tf_chief", "ui", "ui_actions", "ui_behind_ingress", "verbose"),
 }
 """The options of `rdzv launch` that take no value."""
 USAGE = 64

@@ -50,7 +50,7 @@ def option(default: Any, description: str, *, group: str, basic: bool = False, *
         description: Its help text.
         group: The heading it is listed under, one of `GROUPS`.
         basic: Whether `--help` shows it, beside `--help-all`.
-        extra: `env=[...]`, `hidden=True`, `metavar`, `flag`; `unlisted`: values not in help.
+        extra: `env=[...]`, `hidden`, `metavar`, `flag`, `short`; `unlisted`: values not in help.
     """
     extra |= {"group": group, "basic": basic}
     return Field(default, description=description, json_schema_extra=extra)

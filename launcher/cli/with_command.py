@@ -64,6 +64,7 @@ def _known(ctx: click.Context) -> dict[str, KnownFlag]:
         for one in options
         if not one.hidden
         for flag in (*one.opts, *one.secondary_opts)
+        if flag.startswith("--")  # a short one behind COMMAND is COMMAND's
     }
 
 

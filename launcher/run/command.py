@@ -125,11 +125,13 @@ async def _nothing() -> int:
 
 def _begin(prepared: Preparation, world: LaunchEnvironment) -> Coroutine[Any, Any, int]:
     plan, settings = prepared.plan, prepared.settings
-    board = world.board(json_events=settings.json_events)
+    state = world.state(prepared.root, plan.run)
+    board = world.board(
+        plan.slots, state.logs, json_events=settings.json_events, verbose=settings.verbose
+    )
     of_several = settings.node_rank is not None and not prepared.symmetric
     if of_several and plan.site.loopback and plan.slots > 1:
         board.say(f"RDZV_TOKEN is not set: all {plan.slots} nodes run on this machine")
-    state = world.state(prepared.root, plan.run)
     state.acquire()
     try:
         if isinstance(board, JsonBoard):

@@ -135,9 +135,9 @@ class LaunchEnvironment:
         """A line for the person, outside of the board's time."""
         click.echo(fold_lines(words, width_of(sys.stderr), len("rdzv: ")), err=True)
 
-    def board(self, *, json_events: bool) -> Board:
-        """What the person sees."""
-        return make_board(json_events=json_events)
+    def board(self, nodes: int, logs: Path, *, json_events: bool, verbose: bool) -> Board:
+        """What the person sees; see `make_board`."""
+        return make_board(nodes, logs, json_events=json_events, verbose=verbose)
 
     def missing(self, plan: Plan, environ: Mapping[str, str]) -> str:
         """What COMMAND needs and this machine lacks; empty when nothing is known to be."""

@@ -1,4 +1,4 @@
-"""What the person sees while a run forms and runs: a live table, plain lines, or JSON.
+"""What the person sees while a run forms and runs: a line that lives, plain lines, or JSON.
 
 A board is told two things: the state of the run (for the table) and its events (for the lines). All
 boards write to standard error, so that the programs keep standard output; only JSON goes there.
@@ -9,45 +9,38 @@ What draws is imported when something is drawn: the registry need not wait for i
 from __future__ import annotations
 
 import json
-import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from launcher.show.epochs import used_text
-from launcher.show.slot_words import state_words, worker_run_words
+from launcher.show.living import SILENT_SECONDS, Outputs, living_words
+from launcher.show.slot_table import MOST_ROWS, draw, one_line
 from rendezvous.wire.run import (
     EventLine,
-    NodeState,
     Phase,
     Result,
     RunStatus,
-    SlotStatus,
 )
-from rendezvous.wire.words import printable
 from worker.program.terminal import can_redraw
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, Group, RenderableType
+    from rich.console import Console, RenderableType
     from rich.live import Live
     from rich.text import Text
 
-_MOST_ROWS = 32
 _OTHER_ROWS = 4
 """Of the drawing, beside one for each slot."""
-_WRAPPED = ("worker run", "state")
-_LEAST_WRAPPED = 9
-_MOST_NAME = 24
 _PAUSE_SECONDS = 1.0
 _SAY_AGAIN_SECONDS = 60.0
 _FIRST_EVENT_SECONDS = 5.0
-_MOST_CHARACTERS = 2_000
-_IN_THE_TABLE = ("created", "slot", "joined", "probed", "acked")
-"""Kinds of events that a row or the head of the table shows; any other kind is a line as well."""
+_LINE_SECONDS = 5.0
+"""While nodes join, a line of how many have is written so seldom, and only at each quarter."""
+_TABLE_SECONDS = 5.0
+"""A start that takes longer is shown as a table."""
 
 
 class Board(Protocol):
@@ -104,11 +97,55 @@ def _awaited(status: RunStatus) -> str:
     return status.reason
 
 
-class PlainBoard:
-    """One line for each thing that happens: for logs and pipes."""
+class _Joined:
+    """How many nodes have joined, as the events say it: these come in their order."""
 
-    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, nodes: int) -> None:
+        self._nodes = nodes
+        self._slots = set[int]()
+        self._said = 0
+        self._said_at = 0.0
+
+    def take(self, line: EventLine) -> str:
+        """Note an event; returns a sentence where it is time for one."""
+        if line.kind == "joined" and line.slot is not None:
+            self._slots.add(line.slot)
+        count, quarter = len(self._slots), max(1, self._nodes // 4)
+        is_step = count >= self._said + quarter and line.at_seconds >= self._said_at + _LINE_SECONDS
+        is_over = line.kind != "joined" and not line.usual
+        if count > self._said and (count == self._nodes or is_step or is_over):
+            self._said, self._said_at = count, line.at_seconds
+            return self.words
+        return ""
+
+    @property
+    def words(self) -> str:
+        """`3 of 4 nodes have joined`."""
+        verb = "has" if self._nodes == 1 else "have"
+        return f"{len(self._slots)} of {self._nodes} node{'s' * (self._nodes > 1)} {verb} joined"
+
+
+class PlainBoard:
+    """Lines for logs and pipes.
+
+    Args:
+        stream: Where they are written.
+        nodes: How many are to join.
+        verbose: Each step of each node has its line.
+        clock: In seconds.
+    """
+
+    def __init__(
+        self,
+        stream: TextIO,
+        nodes: int,
+        *,
+        verbose: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._stream = stream
+        self._joined = _Joined(nodes)
+        self._verbose = verbose
         self._rhythm = _Rhythm(clock)
         self._clock = clock
         self._silent_until: float | None = None
@@ -125,22 +162,25 @@ class PlainBoard:
             self._write(status.elapsed_seconds, _awaited(status))
 
     def event(self, line: EventLine, *, said: bool = False) -> None:
-        """Say what happened, but for what every node does alike."""
-        self._silent_until = 0.0
-        if not (line.usual or said):
+        """Say what happened; what every node does alike, only to who asked for it."""
+        joined = self._joined.take(line)
+        if joined and not self._verbose:
+            self._write(line.at_seconds, joined)
+        if not said and (self._verbose or not line.usual):
             self._write(line.at_seconds, line.reason)
 
     def say(self, text: str) -> None:
         """See the protocol."""
-        self._stream.write(f"rdzv: {_line(text)}\n")
+        self._stream.write(f"rdzv: {one_line(text)}\n")
         self._stream.flush()
 
     def close(self) -> None:
         """See the protocol."""
 
     def _write(self, seconds: float, text: str) -> None:
+        self._silent_until = 0.0
         self._rhythm.wrote()
-        self._stream.write(f"rdzv {seconds:7.1f} s  {_line(text)}\n")
+        self._stream.write(f"rdzv {seconds:7.1f} s  {one_line(text)}\n")
         self._stream.flush()
 
 
@@ -179,16 +219,35 @@ class JsonBoard:
 
 
 class LiveBoard:
-    """A table that is redrawn while the run forms; lines once the programs have the terminal."""
+    """A line that is rewritten while nodes join, a table where that takes long, and lines once the
+    programs have the terminal.
+
+    Args:
+        nodes: How many are to join.
+        outputs: Tells whether the programs print; None: nothing is shown beside them.
+        verbose: Each step of each node has its line.
+        console: Where it is drawn; None: standard error.
+        clock: In seconds.
+    """
 
     def __init__(
-        self, console: Console | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        nodes: int,
+        outputs: Outputs | None = None,
+        *,
+        verbose: bool = False,
+        console: Console | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._joined = _Joined(nodes)
+        self._outputs = outputs
+        self._verbose = verbose
         self._console = console
+        self._clock = clock
         self._rhythm = _Rhythm(clock)
         self._live: Live | None = None
+        self._began_at: float | None = None
         self._formed = False
-        self._table_until = math.inf
 
     def _screen(self) -> Console:
         if self._console is None:
@@ -199,32 +258,74 @@ class LiveBoard:
 
     def status(self, status: RunStatus) -> None:
         """Redraw; from the go on the terminal is the programs', but for who is late to end."""
-        if self._formed:
-            if self._rhythm.is_due(status):
-                self.say(_awaited(status))
-            return
+        if not self._formed:
+            self._draw(status)
+        elif self._rhythm.is_due(status):
+            self.say(_awaited(status))
+        elif status.phase is Phase.RUNNING and not status.ending:
+            self._show_life(status)
+
+    def _draw(self, status: RunStatus) -> None:
+        now = self._clock()
+        if self._began_at is None:
+            self._began_at = now
+        ended = status.phase is Phase.FINISHED  # the last line says how
+        if status.phase is Phase.RUNNING:
+            self._form()
+        elif ended or now - self._began_at >= _TABLE_SECONDS:
+            rows = max(1, min(MOST_ROWS, self._screen().height - _OTHER_ROWS))
+            self._redraw(draw(status, most_rows=rows, sentence=not ended))
+        else:
+            self._redraw(self._line())
+        if ended:
+            self._end_drawing()
+
+    def _line(self) -> Text:
+        from rich.text import Text
+
+        return Text(f"rdzv: {self._joined.words}", no_wrap=True, overflow="ellipsis")
+
+    def _redraw(self, drawing: RenderableType) -> None:
         if self._live is None:
             from rich.live import Live
 
             self._live = Live(console=self._screen(), auto_refresh=False, transient=False)
             self._live.start()
-        rows = max(1, min(_MOST_ROWS, self._screen().height - _OTHER_ROWS))
-        ended = status.phase is Phase.FINISHED  # the last line says how
-        drawing = draw(status, most_rows=rows, sentence=not ended)
         self._live.update(drawing, refresh=True)
-        if status.phase in (Phase.RUNNING, Phase.FINISHED):
-            self._formed = True
+
+    def _form(self) -> None:
+        """Leave the line of who has joined where it is: the terminal is the programs' now."""
+        if not self._formed:
+            self._redraw(self._line())
+            self._end_drawing()
+
+    def _end_drawing(self) -> None:
+        if self._live is not None:
             self._live.stop()
-        if status.phase is Phase.RUNNING:
-            self._table_until = status.version
+        self._formed = True
+
+    def _show_life(self, status: RunStatus) -> None:
+        """Draw how the run goes on, in the row in which the nodes draw the bars of their programs.
+
+        The cursor stays at its beginning, and whoever writes next erases it.
+        """
+        silent = self._outputs.silent_seconds(self._clock()) if self._outputs is not None else None
+        if silent is None or min(silent, status.running_seconds) < SILENT_SECONDS or status.stall:
+            return
+        console = self._screen()
+        words = one_line(f"rdzv: {living_words(status, silent)}")[: max(1, console.width - 1)]
+        console.file.write(f"\r\x1b[K\x1b[2m{words}\x1b[22m\r")
+        console.file.flush()
 
     def event(self, line: EventLine, *, said: bool = False) -> None:
-        """Say what happened, but for what every node does alike and what the table has shown.
+        """Say what happened; what every node does alike, only to who asked for it.
 
-        Events come by a connection of their own: one that the last table has may come after it.
+        Events come by a connection of their own: that of the go may come before its status.
         """
-        in_table = line.kind in _IN_THE_TABLE and line.number <= self._table_until
-        if not (line.usual or said or in_table):
+        self._joined.take(line)
+        if line.phase is Phase.RUNNING:
+            self._form()
+        if not said and (self._verbose or not line.usual):
             self.say(line.reason)
 
     def say(self, text: str) -> None:
@@ -240,120 +341,33 @@ class LiveBoard:
         self._rhythm.wrote()
         if self._formed:
             self._screen().control(Control((ControlType.ERASE_IN_LINE, 0)))
-        line = Text(f"rdzv: {_line(text)}", no_wrap=True, overflow="ignore")
+        line = Text(f"rdzv: {one_line(text)}", no_wrap=True, overflow="ignore")
         self._screen().print(Group(line), crop=False)  # of a bare text, print forgets both
 
     def close(self) -> None:
         """See the protocol."""
-        if self._live is not None and not self._formed:
-            self._live.stop()
-        self._formed = True
+        if self._formed:
+            from rich.control import Control
+            from rich.segment import ControlType
+
+            self._screen().control(Control((ControlType.ERASE_IN_LINE, 0)))
+        else:
+            self._end_drawing()
 
 
-class Drawing:
-    """What rich shows of one moment, as wide as it is asked for."""
+def make_board(
+    nodes: int, logs: Path | None = None, *, json_events: bool = False, verbose: bool = False
+) -> Board:
+    """The board that fits where standard error goes; only some terminals can redraw a line.
 
-    def __init__(self, status: RunStatus, most_rows: int, *, sentence: bool) -> None:
-        self._status = status
-        self._most_rows = most_rows
-        self._sentence = sentence
-
-    def __rich_console__(self, _: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
-        reason = self._status.reason if self._sentence else ""
-        yield _drawn(self._status, self._most_rows, options.max_width, reason)
-
-
-def draw(status: RunStatus, *, most_rows: int = _MOST_ROWS, sentence: bool = True) -> Drawing:
-    """The board of one moment: a row for each slot, and the sentence, unless another place has it.
-
-    Columns that a narrow terminal has no room for are left out, so that the state never is.
-
-    What peers and schedulers say is shown as it is: none of it is markup or moves the cursor.
+    Args:
+        nodes: How many are to join.
+        logs: The folder of the log files of the nodes on this machine.
+        json_events: Whether a program reads it.
+        verbose: Whether each step of each node is shown.
     """
-    return Drawing(status, most_rows, sentence=sentence)
-
-
-def _drawn(status: RunStatus, most_rows: int, width: int, reason: str) -> Group:
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
-    result = status.result
-    marks = {one.slot: result.mark_of(one.slot) if result else "" for one in status.slots}
-    by_urgency = sorted(status.slots, key=lambda slot: (not marks[slot.slot], *_urgency(slot)))
-    shown = sorted(by_urgency[:most_rows], key=lambda slot: (not marks[slot.slot], slot.slot))
-    rows = [_row(slot, marks[slot.slot]) for slot in shown]
-    columns = _columns(rows, width)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in columns:
-        most = _MOST_NAME if name == "host" else None
-        table.add_column(name, no_wrap=name not in _WRAPPED, max_width=most)
-    for row in rows:
-        table.add_row(*(row[name] for name in columns))
-    more = len(status.slots) - len(shown)
-    lines = [Text(f"and {more} more", style="dim")] if more > 0 else []
-    head = f"run {status.run}   {status.phase}   {status.elapsed_seconds:.1f} s"
-    if used := used_text(status):
-        head += f"   {used}"
-    lines += [Text(_line(reason), style="cyan")] if reason else []
-    if status.trouble and status.phase in (Phase.RUNNING, Phase.FINISHED):
-        lines.append(Text(_line(status.trouble), style="red"))
-    return Group(Text(_line(head), style="bold"), table, *lines)
-
-
-def _columns(rows: Sequence[Mapping[str, Text]], width: int) -> list[str]:
-    """The columns that fit, where the wrapped ones may be narrow."""
-    columns = ["slot", "node", "worker run", "host", "address", "procs", "state"]
-    for spare in ("procs", "address", "node"):
-        most = {"host": _MOST_NAME, **dict.fromkeys(_WRAPPED, _LEAST_WRAPPED)}
-        needed = [
-            min(most.get(name, width), max([len(name), *(len(row[name]) for row in rows)]))
-            for name in columns
-        ]
-        if sum(needed) + 2 * (len(columns) - 1) > width:
-            columns.remove(spare)
-    return columns
-
-
-def _urgency(slot: SlotStatus) -> tuple[int, int]:
-    """Where not all slots fit, those that the others wait for are shown first."""
-    failed = slot.exit_code and not slot.stopped
-    if slot.node_state is None or slot.node_state is NodeState.LOST or failed:
-        return 0, slot.slot
-    return 1 + list(NodeState).index(slot.node_state), slot.slot
-
-
-def _row(slot: SlotStatus, mark: str) -> dict[str, Text]:
-    """Row of a slot, by column; `mark` sets it apart."""
-    from rich.text import Text
-
-    cells = {
-        "slot": str(slot.slot),
-        "node": "" if slot.node is None else str(slot.node),
-        "worker run": worker_run_words(slot),
-        "host": slot.hostname,
-        "address": slot.address,
-        "procs": str(slot.nproc_per_node or ""),
-        "state": state_words(slot, mark),
-    }
-    texts = {name: Text(_line(cell)) for name, cell in cells.items()}
-    if mark:
-        texts["state"].stylize("bold red")
-    elif slot.stopped or (slot.node_state is None and not slot.problem):
-        texts["state"].stylize("dim")
-    elif slot.node_state is NodeState.LOST or slot.exit_code:
-        texts["state"].stylize("red")
-    return texts
-
-
-def _line(text: str) -> str:
-    """The text as one line without control characters, whoever wrote it."""
-    return printable(text.replace("\n", "; "), _MOST_CHARACTERS)
-
-
-def make_board(*, json_events: bool) -> Board:
-    """The board that fits where standard error goes; only some terminals can redraw a table."""
     if json_events:
         return JsonBoard(sys.stdout)
-    redraws = sys.stderr.isatty() and can_redraw(os.environ)
-    return LiveBoard() if redraws else PlainBoard(sys.stderr)
+    if sys.stderr.isatty() and can_redraw(os.environ):
+        return LiveBoard(nodes, Outputs(logs) if logs is not None else None, verbose=verbose)
+    return PlainBoard(sys.stderr, nodes, verbose=verbose)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import click
 
-from launcher.show.board import draw
 from launcher.show.last_line import last_line
 from launcher.show.progress import draw_metrics, show
 from launcher.show.run_list import FACTS_AT, facts, row_of
+from launcher.show.slot_table import draw
 from launcher.state.find_run import find_run, registry_of
 from launcher.state.state_dir import StateDir
 from launcher.terminal import fold_lines, width_of

@@ -12,7 +12,15 @@ from rendezvous.run.places import settle, standbys
 from rendezvous.run.replacing import give_up, outlives, why_not
 from rendezvous.run.rounds import joins_of
 from rendezvous.run.seal import make_table
-from rendezvous.run.state import NOT_NEEDED, LeftOut, Run, names_of, who
+from rendezvous.run.state import (
+    NOT_NEEDED,
+    LeftOut,
+    Run,
+    all_nodes,
+    names_of,
+    who,
+    words_of_network,
+)
 from rendezvous.wire.errors import Cause
 from rendezvous.wire.run import DEFAULT_MASTER_PORT, NodeState, Phase
 from rendezvous.wire.table import EndpointTable, digest_of
@@ -102,10 +110,10 @@ def acked(run: Run, event: events.Acked, now: float) -> Outcome:
     slot.its_node.state = NodeState.ARMED
     run.attempt.warm |= event.report.warm
     run.waiting_for.discard(slot.index)
-    reason = f"{who(slot)} is ready on table {run.digest[:12]}"
     if run.waiting_for:
-        return Outcome(reason, slot.index, usual=True)
-    return Outcome(reason + (go_if_ready(run, now) or "; all nodes are ready"), slot.index)
+        return Outcome(f"{who(slot)} is ready", slot.index, usual=True)
+    went = go_if_ready(run, now).removeprefix("; ")
+    return Outcome(went or f"{all_nodes(run)} ready", slot.index)
 
 
 def go_if_ready(run: Run, now: float) -> str:
@@ -133,11 +141,28 @@ def go_if_ready(run: Run, now: float) -> str:
     run.port_tries, run.stall, run.straggler = 0, None, None
     run.worlds, run.world = {}, None
     enter(run, Phase.RUNNING, now)
-    said = "; all nodes are ready: go"
+    said = f"; {_how_ready(run, is_first=not former)}; starting {_program(run)}"
     by = {slot.index for slot in standbys(run)}
     if without := run.attempt.left_out.keys() - by:
         said += f", without {names_of(run, without)}"
     return said + (f"; standby: {names_of(run, by)}" if by else "")
+
+
+def _how_ready(run: Run, *, is_first: bool) -> str:
+    """Return a clause on the nodes of the go; with the first one, by which network they meet."""
+    if is_first and len(run.of_table()) > 1:
+        return words_of_network(run)
+    return f"{all_nodes(run)} ready"
+
+
+_UNNAMED = ("command", "env", "bench", "plugin")
+"""Frameworks of which a program's own command is what starts."""
+
+
+def _program(run: Run) -> str:
+    """Return the name of what starts on the nodes: `torchrun`, or `the program`."""
+    names = {slot.its_node.join.job.framework for slot in run.of_table()}
+    return names.pop() if len(names) == 1 and not names & {*_UNNAMED} else "the program"
 
 
 _OF_THE_RUN = ("port_taken", "bad_table")  # refusals that another node would not mend

@@ -150,27 +150,37 @@ def joined(run: Run, event: events.Joined, now: float) -> Outcome:
         run.attempt.left_out[slot.index] = STANDS_BY  # it has not gathered with the others
     if displaced is not None and run.rules.awaits is Awaits.REPORTS:
         gather_again(run, now)
-    reason = f"{who(slot)} joined {_from_where(slot)} as incarnation {slot.incarnations}"
+    reason = _who_joined(run, slot, stands_by=stands_by)
     if displaced is not None:
         reason += f", replacing {displaced.join.hostname}"
+    is_usual = slot.incarnations == 1 and not stands_by
+    went_on = check_gathered(run, now)
+    return Outcome(reason + went_on, slot.index, usual=is_usual and not went_on)
+
+
+def _who_joined(run: Run, slot: Slot, *, stands_by: bool) -> str:
+    """Return `h1 joined (1 of 3), from 10.0.0.5`; of a slot that had a node before, also which."""
+    name, again = slot.its_node.join.hostname, slot.incarnations > 1
+    how = f"joined in slot {slot.index}" if again or stands_by else "joined"
     if stands_by:
-        reason += "; it is a standby"
+        how += " as a standby"
     elif run.spec.slots > 1:
-        reason += f"; {run.present} of {run.spec.slots} nodes have joined"
-    return Outcome(reason + check_gathered(run, now), slot.index)
+        how += f" ({run.present} of {run.spec.slots})"
+    which = f", as incarnation {slot.incarnations}" if again else ""
+    return f"{name} {how}{_from_where(slot)}{which}"
 
 
 def _from_where(slot: Slot) -> str:
-    """`from 10.0.0.5`; where that is none of the node's own addresses, with what it means."""
+    """`, from 10.0.0.5`; where that is none of the node's own addresses, with what it means."""
     node = slot.its_node
     origin = origin_of(node.join, node.source)
     if origin is Origin.UNKNOWN:
-        return f"(offering {node.address})"
+        return f" (offering {node.address})"
     if origin is Origin.OWN:
-        return f"from {node.source}"
+        return f", from {node.source}"
     if node.here:
-        return f"from the registry's own machine ({node.address})"
-    return f"from {node.source} ({words_of_origin(origin, node.join)})"
+        return f", from the registry's own machine ({node.address})"
+    return f", from {node.source} ({words_of_origin(origin, node.join)})"
 
 
 def check_gathered(run: Run, now: float) -> str:

@@ -168,7 +168,7 @@ def apply(run: Run, event: Event, now: float) -> Outcome:
 
 
 def _created(run: Run, event: events.Created, now: float) -> Outcome:
-    return Outcome(f"run '{run.id}' was created for {nodes_text(run.spec)}")
+    return Outcome(f"run '{run.id}' was created for {nodes_text(run.spec)}", usual=True)
 
 
 def _timed_out(run: Run, event: events.TimedOut, now: float) -> Outcome:

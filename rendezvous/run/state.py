@@ -418,6 +418,23 @@ def names_of(run: Run, indices: Collection[int], limit: int = 5) -> str:
     return listed([who(run.slots[index]) for index in first], limit, of=len(indices))
 
 
+def all_nodes(run: Run) -> str:
+    """Return `all 3 nodes are`, of those that take part."""
+    count = len(run.taking_part())
+    return f"all {count} nodes are" if count > 1 else "the node is"
+
+
+def words_of_network(run: Run) -> str:
+    """Return `all 3 nodes reach each other over eth0 (10.0.0.0/24, Ethernet)`, or what is so."""
+    assert run.network is not None
+    count, network = len(run.taking_part()), run.network.words
+    if count == 1:
+        return f"the node is reached over {network}"
+    if not run.spec.verify:
+        return f"all {count} nodes use {network}, which was not verified"
+    return f"all {count} nodes reach each other over {network}"
+
+
 def nnodes_text(spec: RunSpec) -> str:
     """`4`, or `2:4` for min:max, as torchrun writes it."""
     return size_text(spec.min_nodes, spec.max_nodes)

@@ -28,7 +28,7 @@ from rendezvous.run.rounds import (
     sources_of,
     words_of_failing,
 )
-from rendezvous.run.state import LeftOut, Probing, Run, names_of, who
+from rendezvous.run.state import LeftOut, Probing, Run, names_of, who, words_of_network
 from rendezvous.wire.errors import Cause
 from rendezvous.wire.node import Finding
 from rendezvous.wire.run import NodeState, Phase, Result, Round
@@ -237,7 +237,7 @@ def carry_out(run: Run, plan: Plan, now: float) -> str:
                 run.starts.proven = proven_on(run, attempt.network)
             attempt.left_out = with_surplus(run)
             seal_table(run, now, None)
-            words = f"the table is sealed on {attempt.network.words}"
+            words = words_of_network(run)
         case Replace(guilty=guilty):
             words = give_up(run, guilty, now)
         case GatherMore(failed=failed):
@@ -280,10 +280,13 @@ def probed(run: Run, event: events.Probed, now: float) -> Outcome:
     if failed:
         peers = (f"{who(run.slots[p.slot])}: {p.outcome.replace('_', ' ')}" for p in failed)
         reason = f"{who(slot)} cannot reach {listed(peers)}"
-    over = not run.waiting_for
-    if over:
-        reason += _end_round(run, now)
-    return Outcome(reason, slot.index, usual=not failed and not over)
+    is_usual = not failed
+    if not run.waiting_for:
+        outcome = _end_round(run, now).removeprefix("; ")
+        is_usual &= run.phase is Phase.ARMING and outcome == words_of_network(run)  # the go says it
+        if not is_usual:
+            reason = f"{reason}; {outcome}" if failed else outcome
+    return Outcome(reason, slot.index, usual=is_usual)
 
 
 def _end_round(run: Run, now: float) -> str:

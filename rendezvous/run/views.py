@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from rendezvous.run import fences, refusals, stalls, stragglers, worlds
 from rendezvous.run.departures import notice_of
@@ -22,6 +22,7 @@ from rendezvous.run.state import (
     GONE,
     Run,
     Slot,
+    all_nodes,
     names_of,
     nodes_text,
     who,
@@ -158,7 +159,7 @@ def _reason_fenced(run: Run, now: float, times: bool) -> str:
     slots = slots_text(sorted({one.slot for one in fences.holding(run)}))
     seconds = f", {_fence_seconds(run, now):.0f} s left" if times else ""
     return (
-        f"all nodes are ready; waiting until nothing runs any more on the lost node of {slots}"
+        f"{all_nodes(run)} ready; waiting until nothing runs any more on the lost node of {slots}"
         f"{seconds}"
     )
 
@@ -326,6 +327,17 @@ def event_line(run: Run, number: int, event: Event, outcome: Outcome, now: float
     )
 
 
+def _running_seconds(run: Run, now: float) -> float:
+    went_at = run.starts.went_at if run.phase is Phase.RUNNING else None
+    return 0.0 if went_at is None else now - went_at
+
+
+def _importing(run: Run, slots: Collection[int]) -> list[int]:
+    """The numbers of those nodes, while programs run."""
+    nodes = run.starts.numbers if run.phase is Phase.RUNNING else {}
+    return sorted(nodes[slot] for slot in slots if slot in nodes)
+
+
 def everyone_left(run: Run) -> bool:
     """Whether no node is there any more that could want to know the result."""
     return all(slot.node is None or slot.node.state in GONE for slot in run.slots)
@@ -340,8 +352,10 @@ def run_status(
     trouble: str = "",
     unwritten_seconds: float = 0.0,
     untold: Sequence[int] = (),
+    importing: Collection[int] = (),
 ) -> RunStatus:
-    """Everything that a person wants to see; `trouble` is what the registry itself has."""
+    """Everything that a person wants to see; `trouble` is what the registry itself has, `importing`
+    the slots whose ranks import torch."""
     sealed = {row.slot: row.address for row in run.table.rows} if run.table and slots else {}
     words, topic = reason_and_topic(run, now, trouble)
     if leases.is_holding(now):
@@ -362,6 +376,7 @@ def run_status(
         standby=run.spec.standby,
         on_node_loss=run.spec.on_node_loss,
         elapsed_seconds=(now if run.finished_at is None else run.finished_at) - run.created_at,
+        running_seconds=_running_seconds(run, now),
         remaining_seconds=remaining_seconds(run, now),
         digest=run.digest,
         slots=[_slot_status(run, slot, now, leases, sealed) for slot in run.slots] if slots else [],
@@ -378,6 +393,7 @@ def run_status(
         ended=run.starts.ended,
         refused=refusals.told(run, now),
         untold=list(untold),
+        importing=_importing(run, importing),
     )
 
 

@@ -65,6 +65,8 @@ async def watch(service: Service, asked: Asked) -> Body:
     if query.ack is not None:
         ack = _ack(query.epoch, query.ack, warm=query.warm)
         await service.report(asked.live, asked.slot, asked.number, ack, watches=True)
+    importing = asked.live.importing
+    (importing.add if query.importing else importing.discard)(asked.slot)
     return await _news(service, asked, began)
 
 

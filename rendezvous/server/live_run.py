@@ -77,10 +77,9 @@ class LiveRun:
         """Seconds by which the run's clock is ahead of the registry's."""
         self.away: RegistryError | None = None  # why nothing of it can be told here any more
         lease = spec.limits.lease_seconds
+        poll = poll_seconds(spec.slots, lease)
         self.run: Run = create(name, spec, now)
-        self.leases = Leases(
-            lease, poll_seconds(spec.slots, lease), trust_close=options.trust_close
-        )
+        self.leases = Leases(lease, poll, trust_close=options.trust_close)
         self._gone: list[Key] = []
         self.launcher_at = now
         self.unwritten = Trouble()
@@ -99,7 +98,7 @@ class LiveRun:
         self.metrics = Metrics()
         self.last_words = KeptWords()
         self.machines = Machines()
-        self._end_told, self._asking = set[int](), set[int]()
+        self._end_told, self._asking, self.importing = set[int](), set[int](), set[int]()
         self.refused_joins = RefusedJoins()
         self.relay: Relay | None = None
         self.news: News | None = None
@@ -317,6 +316,7 @@ class LiveRun:
             trouble=self.trouble(now),
             unwritten_seconds=self.unwritten.seconds(now),
             untold=self._untold(),
+            importing=self.importing,
         )
 
     def tell_end(self, slot: int) -> None:

@@ -148,10 +148,11 @@ ROUTES = (
           "the digest of the table that the node has: of one that renews it only the port is sent. "
           "`look` and `views` are the numbers of the look and the newest view that it knows: it is "
           "answered early for another one. `wait` is the poll length that the node knows, in "
-          "seconds: it is not made to wait longer.",
+          "seconds: it is not made to wait longer. `importing`: its ranks import torch.",
           node, calls.watch, NodeView,
           query={"after": _AFTER, "epoch": (int, 0), "ack": _DIGEST, "warm": (bool, False),
-                 "has": _DIGEST, "look": _LOOK, "views": _LOOK, "wait": _NO_LONGER}, lean=True),
+                 "has": _DIGEST, "look": _LOOK, "views": _LOOK, "wait": _NO_LONGER,
+                 "importing": (bool, False)}, lean=True),
     Route("end_and_watch", "POST", f"{_NODE}/watch",
           "The same; before it waits, it takes in how the program has ended.",
           node, calls.end_and_watch, NodeView, takes=ExitReport,

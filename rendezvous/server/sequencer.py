@@ -39,9 +39,13 @@ from rendezvous.wire.errors import (
 from rendezvous.wire.run import Phase
 
 logger = logging.getLogger(__name__)
+_LOGGED = ("created", "joined")
+"""Kinds of events that the log has of every run and node, usual or not."""
 
 T = TypeVar("T")
 
+_LOGGED = ("created", "joined")
+"""Kinds of events that the log has of every run and node, usual or not."""
 _BATCH = 1_000
 _MOST_QUEUED = 100_000
 _MAY_WAIT_SECONDS = 0.01
@@ -367,7 +371,7 @@ class Sequencer:
         """Write down what has happened; `touched` holds each run's number before."""
         for live in self._here(touched):
             for line in live.lines_after(touched[live.run.id]):
-                level = logging.DEBUG if line.usual else logging.INFO
+                level = logging.DEBUG if line.usual and line.kind not in _LOGGED else logging.INFO
                 logger.log(level, "run %s epoch %d: %s", live.run.id, line.epoch, line.reason)
 
     # --- the sweep ----------------------------------------------------------------------------

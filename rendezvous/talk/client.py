@@ -245,6 +245,7 @@ class RegistryClient:
         brings: AckReport | ExitReport | None = None,
         look: int = 0,
         views: int = 0,
+        importing: bool = False,
     ) -> NodeView:
         """The next news, or the present reason when there is none.
 
@@ -253,6 +254,7 @@ class RegistryClient:
         restarts the end of a program. It answers within `poll` seconds, if it is there.
         """
         asked = f"&look={look}" * bool(look) + f"&views={views}" * bool(views)
+        asked += "&importing=1" * importing
         asked += f"&wait={round(min(poll, LONGEST_POLL_SECONDS), 2):g}"
         path = f"/v1/runs/{run}/nodes/{slot}/watch?after={after}{asked}"
         late = poll + self._seconds

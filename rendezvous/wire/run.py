@@ -351,6 +351,7 @@ class RunStatus(Wire):
     standby: int = 0
     on_node_loss: Literal["fail", "replace", "shrink"] = "fail"
     elapsed_seconds: float
+    running_seconds: float = Field(0.0, description="Running: since these programs started.")
     remaining_seconds: float | None = None
     digest: str = ""
     slots: list[SlotStatus] = []
@@ -362,6 +363,9 @@ class RunStatus(Wire):
     )
     stall: str = Field(
         "", description="Running: that nothing moves, or who makes the others wait; and what to do."
+    )
+    importing: list[int] = Field(
+        [], description="Running: the nodes with a rank that is still importing torch."
     )
     silence: str = Field(
         "", description="Running: no output and no collective for a while; why is not judged yet."

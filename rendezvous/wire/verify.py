@@ -71,7 +71,7 @@ class ProbePeer(Wire):
 class ProbePlan(Wire):
     """Verifying: the addresses of one network class, which are to be proven in this epoch."""
 
-    network: Words = Field(description="The class, in words: eth0, 10.0.0.0/24, Ethernet, IPv4.")
+    network: Words = Field(description="The class, in words: eth0 (10.0.0.0/24, Ethernet).")
     peers: list[ProbePeer]
     fresh: list[SlotIndex] | None = Field(
         None, description="Only pairs with one of these are verified; not set: all pairs."

@@ -82,7 +82,7 @@ def test_up_ends_with_the_cause_when_a_worker_was_killed(compose: Compose) -> No
     with ThreadPoolExecutor() as pool:
         up = pool.submit(compose.run, "up", "--exit-code-from", "launcher", WORKERS="2")
         (launcher,) = until(lambda: compose.containers("launcher"))
-        until(lambda: any("all nodes are ready: go" in line for line in engine.logs(launcher)))
+        until(lambda: any("; starting " in line for line in engine.logs(launcher)))
         victim = compose.containers("worker")[0]
         engine.docker("kill", victim)
         outcome = up.result()

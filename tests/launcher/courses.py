@@ -23,8 +23,9 @@ from launcher.run.machine import Machine
 from launcher.run.values import ErrorKind, Key, LaunchFacts, Trouble
 from launcher.run.words import cancel_reason, detail_of, lines, result_of
 from launcher.schedulers.description import Description
-from launcher.show.board import LiveBoard, PlainBoard, draw
+from launcher.show.board import LiveBoard, PlainBoard
 from launcher.show.last_line import last_line
+from launcher.show.slot_table import draw
 from launcher.state.state_dir import StateDir
 from rendezvous.run.events import Event
 from rendezvous.run.moves import Outcome
@@ -90,9 +91,13 @@ class LaunchCourse(drive.Drive):
         self._told = 0
         self._paper = io.StringIO()
         self._read = 0
-        self._plain = PlainBoard(self._paper, lambda: self.now)
+        self._plain = PlainBoard(self._paper, self.registry.run.spec.slots, clock=lambda: self.now)
         self._screen = io.StringIO()
-        self._live = LiveBoard(_console(self._screen, 110), lambda: self.now)
+        self._live = LiveBoard(
+            self.registry.run.spec.slots,
+            console=_console(self._screen, 110),
+            clock=lambda: self.now,
+        )
         self._on_terminal = on_terminal
 
     # --- inputs and actions -------------------------------------------------------------------

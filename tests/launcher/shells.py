@@ -412,7 +412,7 @@ class ShellWorld(World):
 
     # --- the board ----------------------------------------------------------------------------
 
-    def board(self, *, json_events: bool) -> Board:
+    def board(self, nodes: int, logs: Path, *, json_events: bool, verbose: bool) -> Board:
         """See the base class."""
         self.tell(f"board {json_events}")
         return cast(Board, self)

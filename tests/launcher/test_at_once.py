@@ -57,7 +57,13 @@ def test_a_registry_that_is_being_started_is_ended_with_its_launch(
         state.acquire()
         try:
             made = world.prepared(rdzv_id="r")
-            effects = Effects(made, state, world.board(json_events=False), world, lambda said: None)
+            effects = Effects(
+                made,
+                state,
+                world.board(2, state.logs, json_events=False, verbose=False),
+                world,
+                lambda said: None,
+            )
             effects.surveyor.socket = cast(Any, Socket())
             world.start_registry = start  # type: ignore[method-assign,assignment]
             running = asyncio.create_task(effects._run_child(do.StartChild(1)))
@@ -84,7 +90,7 @@ async def test_whatever_became_of_a_launch_its_connections_are_closed(tmp_path: 
             closed.append("clients")
 
     try:
-        board = world.board(json_events=False)
+        board = world.board(2, state.logs, json_events=False, verbose=False)
         effects = Effects(world.prepared(rdzv_id="r"), state, board, world, lambda said: None)
         effects._clients = cast(Any, Clients())
         effects._child = child = Child()

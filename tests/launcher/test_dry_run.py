@@ -245,7 +245,7 @@ def table() -> EndpointTable:
         epoch=1,
         master_address="10.0.0.1",
         master_port=29500,
-        network="eth0, 10.0.0.0/24, Ethernet, IPv4",
+        network="eth0 (10.0.0.0/24, Ethernet)",
         transport="IB",
         rows=rows,
     )
@@ -350,7 +350,7 @@ async def test_while_the_run_goes_on_the_registry_is_asked(tmp_path: Path) -> No
     assert (unmade.exit_code, before.exit_code) == (64, 64)
     assert "there are no check results for run 'llama': " in unmade.stderr
     assert "run 'llama' has no endpoint table: it is gathering: " in before.stderr
-    assert matrix.stdout == "lo, 127.0.0.0/8, loopback, IPv4: 0 of 2 directed pairs fail\n"
+    assert matrix.stdout == "lo (127.0.0.0/8): 0 of 2 directed pairs fail\n"
     assert shown.stdout.startswith("# node 1 (host1) of run 'llama', table ")
     found = json.loads(as_json.stdout)
     assert (found["node"], found["hostname"]) == (1, "host1")

@@ -117,7 +117,7 @@ def test_the_registry_and_the_nodes_of_a_launch_are_forks_of_it(tmp_path: Path) 
     argv = [str(Path(sys.executable).parent / "rdzv"), "launch", *options, "--", "sleep", "1000"]
     with subprocess.Popen(argv, stderr=-1, text=True) as launcher:
         assert launcher.stderr is not None
-        assert any("all nodes are ready: go" in line for line in launcher.stderr)
+        assert any("; starting " in line for line in launcher.stderr)
         words = [shown(process) for process in psutil.Process(launcher.pid).children()]
         assert sorted(word.split("\0")[3] for word in words) == ["_registry", "worker", "worker"]
         # A command shows all of its words, a fork has the room that its launcher's words had.

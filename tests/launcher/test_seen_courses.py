@@ -18,9 +18,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from launcher.show.board import JsonBoard, LiveBoard, PlainBoard, draw
+from launcher.show.board import JsonBoard, LiveBoard, PlainBoard
 from launcher.show.epochs import after_starts, epoch_words, used_text
 from launcher.show.last_line import last_line
+from launcher.show.slot_table import draw
 from launcher.state.state_dir import StateDir
 from launcher.ui.told import LaunchFacts, Told
 from rendezvous.run.events import Event
@@ -53,9 +54,9 @@ class Seen(Course):
         self._log, self._json, self._screen = _Stream(), _Stream(), _Stream()
         console = Console(file=self._screen, width=300, highlight=False)
         self._boards = (
-            PlainBoard(self._log, lambda: self.now),
+            PlainBoard(self._log, 4, clock=lambda: self.now),
             JsonBoard(self._json),
-            LiveBoard(console, lambda: self.now),
+            LiveBoard(4, console=console, clock=lambda: self.now),
         )
         self._live = self._boards[2]
         self._told = Told(LaunchFacts("r", nodes="4"), FIRST, "reading")

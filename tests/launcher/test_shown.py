@@ -131,7 +131,7 @@ def one_node_was_given() -> Shown:
         epoch=6,
         master_address=rows[0].address,
         master_port=29_611,
-        network="eth2, 10.4.0.0/22, Ethernet, IPv4",
+        network="eth2 (10.4.0.0/22, Ethernet)",
         transport="IB",
         rows=rows,
     )

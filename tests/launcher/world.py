@@ -348,7 +348,7 @@ class World(LaunchEnvironment):
 
     # --- the board ----------------------------------------------------------------------------
 
-    def board(self, *, json_events: bool) -> Board:
+    def board(self, nodes: int, logs: Path, *, json_events: bool, verbose: bool) -> Board:
         return cast(Board, self)
 
     def status(self, status: RunStatus) -> None: ...

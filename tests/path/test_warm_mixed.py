@@ -201,7 +201,7 @@ def test_all_ranks_meet_whenever_it_turns_out(tmp_path: Path, when: str, odd: in
         outcome = launched.finish(100)
     assert outcome.code == 0, outcome.err
     met(outcome, 1, odd, why, 2)
-    order = [outcome.err.index(words) for words in (why.said, "all nodes are ready: go")]
+    order = [outcome.err.index(words) for words in (why.said, "; starting ")]
     assert (order[0] < order[1]) is before
 
 

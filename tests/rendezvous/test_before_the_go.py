@@ -47,8 +47,7 @@ an agent that ends is submitted again
     -> 1.problem='its agent ended with code 143'
 a newer generation that takes a slot begins a new epoch
     verifying|arming; join 1 2 hostname=spare -> verifying epoch=2 joined,joined waiting=0,1
-    "slot 1 (spare) joined from 10.0.0.2 as incarnation 2, replacing host1; 2 of 2 nodes have
-    joined"
+    "spare joined in slot 1 (2 of 2), from 10.0.0.2, as incarnation 2, replacing host1"
 a newer generation that takes a slot while gathering disturbs nobody
     new 3 least=2; gather 0 1 -> seq=1 enough_since=100.0
     wait 5; join 1 2 -> seq=1 enough_since=100.0

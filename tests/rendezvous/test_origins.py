@@ -78,14 +78,14 @@ NOT_OURS = "(not an address of the node, which has 10.0.0.2: NAT or a proxy is i
 @pytest.mark.parametrize(
     ("source", "here", "address", "words"),
     [
-        ("10.0.0.2", False, "10.0.0.2", "joined from 10.0.0.2 as"),
-        ("192.0.2.9", False, "192.0.2.9", f"joined from 192.0.2.9 {NOT_OURS} as"),
+        ("10.0.0.2", False, "10.0.0.2", "), from 10.0.0.2"),
+        ("192.0.2.9", False, "192.0.2.9", f"), from 192.0.2.9 {NOT_OURS}"),
         (
             *("127.0.0.1", False, "127.0.0.1"),
-            "joined from 127.0.0.1 (through a tunnel or a proxy on the registry's machine) as",
+            "), from 127.0.0.1 (through a tunnel or a proxy on the registry's machine)",
         ),
-        ("127.0.0.1", True, "10.0.0.2", "joined from the registry's own machine (10.0.0.2) as"),
-        ("", False, "10.0.0.2", "joined (offering 10.0.0.2) as"),
+        ("127.0.0.1", True, "10.0.0.2", "), from the registry's own machine (10.0.0.2)"),
+        ("", False, "10.0.0.2", "host1 joined (1 of 3) (offering 10.0.0.2)"),
     ],
 )
 def test_joined_from_tells_where_a_node_came_from(

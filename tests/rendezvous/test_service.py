@@ -605,3 +605,15 @@ async def test_a_token_is_that_of_its_slot_and_generation_whatever_it_says(serve
         with pytest.raises(Unauthorized):
             await served.service.join(DEMO.run, other, DEMO.join(1))
     assert (await served.service.join(DEMO.run, token, DEMO.join(1)))[1].incarnation == 1
+
+
+async def test_who_imports_torch_is_shown_by_node_while_programs_run(served: Served) -> None:
+    """Nothing of it is written down: a watch tells it, and the next one that it is over."""
+    await served.bring_to(Phase.RUNNING, DEMO, 2)
+    host = served.host(DEMO)
+    host.importing.add(1)
+    assert host.status(served.service.now()).importing == [1]
+    host.importing.symmetric_difference_update({0, 1})
+    assert host.status(served.service.now(), slots=False).importing == [0]
+    host.importing.clear()
+    assert host.status(served.service.now()).importing == []

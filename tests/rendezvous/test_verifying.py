@@ -17,21 +17,20 @@ from tests.support.driver import Drive, in_phase, make_candidate, make_spec
 from tests.support.stories import stories, tell
 from tests.support.tables import rows
 
-ETH0 = "eth0, 10.0.0.0/24, Ethernet, IPv4"
-ETH1 = "eth1, 10.1.0.0/24, Ethernet, IPv4"
+ETH0 = "eth0 (10.0.0.0/24, Ethernet)"
+ETH1 = "eth1 (10.1.0.0/24, Ethernet)"
 
 
 @stories("""
 where one direction fails the next network is proven in the next epoch
     new 3; offer 2; probe 0; probe 1 2; probe 2 -> verifying epoch=2 joined,joined,joined
-    "slot 2 (host2) verified its peers; eth0, 10.0.0.0/24, Ethernet, IPv4: 1 of 6 directed pairs
-    failed; next: eth1, 10.1.0.0/24, Ethernet, IPv4"
-    -> network='eth1, 10.1.0.0/24, Ethernet, IPv4' waiting=0,1,2
+    "eth0 (10.0.0.0/24, Ethernet): 1 of 6 directed pairs failed; next: eth1 (10.1.0.0/24, Ethernet)"
+    -> network='eth1 (10.1.0.0/24, Ethernet)' waiting=0,1,2
     verify -> epoch=2 addresses=10.1.0.1,10.1.0.2,10.1.0.3
 where no network works the run fails with the nearest
     new 4; offer 2; probe 0 1 2 3; probe 1 0 2 3; probe 2 0 1 3; probe 3 0 1 2
     probe 0 3; probe 1 3; probe 2 3; probe 3 -> exit=81 code=verification_failed slot=3
-    "…over eth1, 10.1.0.0/24…"
+    "…over eth1 (10.1.0.0/24…"
 a node that the others cannot reach is blamed
     verifying 4; probe 0 3
     "slot 0 (host0) cannot reach slot 3 (host3): timeout"
@@ -57,9 +56,9 @@ each round has the whole time-out
     wait 2 -> code=verification_failed
 the time-out is for all networks together
     new 2 verify_timeout_seconds=20; offer 4; wait 12; probe 0 1; probe 1 0
-    waits "…(eth1, 10.1.0.0/24, Ethernet, IPv4: network 2 of 4)…"
+    waits "…(eth1 (10.1.0.0/24, Ethernet): network 2 of 4)…"
     wait 8; probe 0 1; probe 1 0 -> code=verification_failed
-    "…over eth0, 10.0.0.0/24…"
+    "…over eth0 (10.0.0.0/24…"
 the rounds before it was begun without a node that did not report count no more
     new 2 spares=1 verify_timeout_seconds=20; offer 3; probe 0 2; probe 1; probe 2
     probe 0; probe 1; wait 21 -> verifying out=2
@@ -67,9 +66,9 @@ the rounds before it was begun without a node that did not report count no more
     "slot 0 (host0) and slot 1 (host1) do not reach each other…(the nearest of 2 networks tried)"
 a node that is lost while verifying begins it all again
     new; offer 2; probe 0 1; probe 1; leave 1 -> gathering rounds=1
-    join 1 2 at=10.0.0.2,10.1.0.2 -> epoch=3 rounds=0 network='eth0, 10.0.0.0/24, Ethernet, IPv4'
+    join 1 2 at=10.0.0.2,10.1.0.2 -> epoch=3 rounds=0 network='eth0 (10.0.0.0/24, Ethernet)'
 without verify the preferred network is taken unproven
-    new 2 verify=False; offer 2 -> arming rounds=0 network='eth0, 10.0.0.0/24, Ethernet, IPv4'
+    new 2 verify=False; offer 2 -> arming rounds=0 network='eth0 (10.0.0.0/24, Ethernet)'
 """)
 def test_rounds(story: str) -> None:
     tell(story)
@@ -150,8 +149,8 @@ a run that needs RDMA names the node without
     new 1 require_rdma=True; gather -> code=preflight_failed slot=0
 a node that fails a check is replaced by a spare
     new 2 spares=1; gather 0; join 1 sick=True; join 2 -> plan=0,2
-    "…3 of 3 nodes have joined; slot 1 (host1): memlock 64 KiB, expected unlimited: RDMA cannot
-    register memory; the run continues without slot 1 (host1)"
+    "host2 joined (3 of 3), from 10.0.0.3; slot 1 (host1): memlock 64 KiB, expected unlimited:
+    RDMA cannot register memory; the run continues without slot 1 (host1)"
     verify; arm -> table=0,2 running,released,running L12=fail:1
     -> 1.problem='slot 1 (host1): memlock 64 KiB, expected unlimited: RDMA cannot register memory'
 all failed checks are told at once
@@ -172,14 +171,14 @@ a check that is skipped fails nobody
 a network that one node lacks is not given up in silence
     new 3 strict=False|True skip=X08|X09; join 0 at=10.9.0.1,10.0.0.1
     join 1 at=10.9.0.2,10.0.0.2; join 2 at=10.0.0.3 -> verifying X09=warn:2|skipped:2 plan=0,1,2
-    -> network='eth1 or eth0, 10.0.0.0/24, Ethernet, IPv4'
+    -> network='eth1 or eth0 (10.0.0.0/24, Ethernet)'
 a strict run goes without the node that lacks a network
     new 3 strict=True least=2; join 0 at=10.9.0.1,10.0.0.1; join 1 at=10.9.0.2,10.0.0.2
-    join 2 at=10.0.0.3 -> X09=warn:2 plan=0,1 network='eth0, 10.9.0.0/24, Ethernet, IPv4'
+    join 2 at=10.0.0.3 -> X09=warn:2 plan=0,1 network='eth0 (10.9.0.0/24, Ethernet)'
 a strict run that cannot go without it ends
     new 3 strict=True; join 0 at=10.9.0.1,10.0.0.1; join 1 at=10.9.0.2,10.0.0.2
     join 2 at=10.0.0.3 -> X09=warn:2 code=preflight_failed slot=2
-    "…slot 2 (host2) does not have its own address in eth0, 10.9.0.0/24…"
+    "…slot 2 (host2) does not have its own address in eth0 (10.9.0.0/24…"
 the rank of a spare closes up
     new 2 spares=1; gather 0; join 1 sick=True requested_node=1; join 2 requested_node=2; verify
     -> table=0,2
@@ -226,7 +225,7 @@ def test_a_clock_that_is_off_costs_a_strict_run_the_node_or_its_life(spares: int
         assert drive.run.table is not None
         assert [row.slot for row in drive.run.table.rows] == [0, 1, 2]
         assert list(drive.run.attempt.left_out) == [3]
-        words = "; the run continues without slot 3 (host3); the table is sealed"
+        words = "; the run continues without slot 3 (host3); all 3 nodes reach"
         assert words in drive.reasons[-1]
     else:
         assert (drive.result.code, drive.result.slot) == ("preflight_failed", 2)
@@ -244,7 +243,7 @@ a run with a spare takes the first nodes and releases the rest at the go
     verify -> table=0,1 released=2 verified,verified,verified
     arm -> running released=2 running,running,released
     -> 2.problem='it is not needed: enough other nodes have joined'
-    "…all nodes are ready: go, without slot 2 (host2)"
+    "…; starting torchrun, without slot 2 (host2)"
     exit 0 0; exit 1 0 -> finished released=2
     "all 2 nodes ended with exit code 0…"
 several spares are told in the plural
@@ -315,7 +314,7 @@ def test_a_node_that_its_peers_do_not_reach_is_replaced_by_a_spare_on_the_first_
         "packets"
     )
     assert drive.reasons[-1].endswith(
-        f"{why}; the run continues without slot 1 (host1); the table is sealed on {ETH0}"
+        f"{why}; the run continues without slot 1 (host1); all 2 nodes reach each other over {ETH0}"
     )
     assert drive.run.network == drive.run.attempt.classes[0]
     drive.arm()

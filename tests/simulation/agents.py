@@ -95,6 +95,7 @@ class RecordingClient(RegistryClient):
         brings: AckReport | ExitReport | None = None,
         look: int = 0,
         views: int = 0,
+        importing: bool = False,
     ) -> NodeView:
         """See the base class; a node that is stuck has nothing to acknowledge."""
         if self.process.stuck and isinstance(brings, AckReport):
@@ -104,7 +105,7 @@ class RecordingClient(RegistryClient):
             told = self.process.world.told_by(self.process, brings)
             brings = cast("AckReport | ExitReport", told)
             self.process.note_report(brings)
-        view = await super().watch(run, slot, after, poll, brings, look, views)
+        view = await super().watch(run, slot, after, poll, brings, look, views, importing)
         if brings is not None:
             self.process.note_answered(brings)
         self.process.note_view(view)

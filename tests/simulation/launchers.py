@@ -352,7 +352,7 @@ class SimulatedEnvironment(LaunchEnvironment):
     def echo(self, words: str) -> None:
         self._launcher.said.append(words)
 
-    def board(self, *, json_events: bool) -> Board:
+    def board(self, nodes: int, logs: Path, *, json_events: bool, verbose: bool) -> Board:
         return self._launcher.board
 
     def client(

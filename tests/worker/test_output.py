@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import fcntl
 import os
+import struct
 import subprocess
+import termios
 import threading
 import time
 from collections.abc import Iterator
@@ -50,6 +52,27 @@ def test_without_a_prefix_bytes_pass_unchanged_and_at_once(ours: Ours, tmp_path:
     assert ours.read() == (b"\r 10%\x00\xff", b"oh\n")
     assert (tmp_path / "node.log").read_bytes() == b"\r 10%\x00\xffoh\n"
     output.close()
+
+
+def test_a_new_line_on_a_terminal_erases_what_a_launcher_has_drawn_there(tmp_path: Path) -> None:
+    """But no line that is not finished, which the launcher leaves alone."""
+    ours, its = os.openpty()
+    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 80, 0, 0))
+    try:
+        output = OutputSink(tmp_path / "node.log", stdout=its, stderr=its)
+        for data in (b"one\n", b"two", b" three\n"):
+            output.write("stdout", data)
+        output.write("stderr", b"oh\n")
+        output.close()
+        shown = b"\x1b[Kone\r\n\x1b[Ktwo three\r\n\x1b[Koh\r\n"
+        found = b""
+        while len(found) < len(shown):
+            found += os.read(ours, 999)
+        assert found == shown
+        assert (tmp_path / "node.log").read_bytes() == b"one\ntwo three\noh\n"
+    finally:
+        os.close(ours)
+        os.close(its)
 
 
 def test_a_log_of_another_launch_goes_on_behind_a_line_that_says_so(tmp_path: Path) -> None:

@@ -94,6 +94,7 @@ class Watch(Effect):
         since: When what an exit report tells of began; its age is counted from then.
         look: The newest look that this node has heard of.
         views: The newest view of output that it has heard of; None: of none.
+        importing: A rank of its program is importing torch.
     """
 
     after: int
@@ -104,6 +105,7 @@ class Watch(Effect):
     since: float | None = None
     look: int = 0
     views: int | None = None
+    importing: bool = False
 
 
 @frozen

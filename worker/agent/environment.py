@@ -264,6 +264,12 @@ def _sample_ranks(folder: str, pids: Mapping[int, int | None], launcher: int | N
     return calls, work(place, pids, launcher)
 
 
+def _importing(folder: str, count: int) -> bool | None:
+    from worker.look.collect import importing  # once a program runs
+
+    return importing(Path(folder), range(count))
+
+
 def _read_worlds(folder: str, first_rank: int, count: int) -> tuple[RankWorld, ...]:
     from worker.look.worlds import read_worlds  # once a program runs
 
@@ -330,6 +336,7 @@ class AgentEnvironment:
     look_after: Callable[[Counters, Asked], list[Fact]] = look_after
     sample_ranks: Callable[[str, Mapping[int, int | None], int | None], Sampled] = _sample_ranks
     calls: Callable[[str, Mapping[int, int | None], int], Mapping[int, RankCalls]] = _calls
+    importing: Callable[[str, int], bool | None] = _importing
     worlds: Callable[[str, int, int], tuple[RankWorld, ...]] = _read_worlds
     machine_reader: Callable[[Path, Mapping[str, str]], ReadsMachine] = MachineReader
     wall: Callable[[], float] = time.time  # noqa: TID251 (as the stamps of a program's calls)

@@ -72,6 +72,12 @@ def seen(turn: Turn, said: inputs.ProgramSeen) -> None:
         _report_ahead(turn, program, said.words)
 
 
+def importing(turn: Turn, said: inputs.Importing) -> None:
+    """Keep whether its ranks import torch: the next watch tells it."""
+    if _living(turn, said.number) is not None:
+        turn.set_program(importing=said.importing)
+
+
 def _since(before: float | None, failure: Failure | None, now: float) -> float | None:
     """Since when there is this failure; a launcher may have started its rank again."""
     if failure is None:

@@ -210,6 +210,13 @@ class WorldsSeen(Answer):
 
 
 @frozen
+class Importing(Answer):
+    """Whether a rank of the program is importing torch."""
+
+    importing: bool
+
+
+@frozen
 class MachineRead(Answer):
     """How this machine is."""
 

@@ -74,6 +74,8 @@ def step(node: Node, said: inputs.Input, now: float) -> tuple[Node, tuple[do.Act
             looking.sampled(turn, said)
         case inputs.WorldsSeen():
             worlds.seen(turn, said)
+        case inputs.Importing():
+            following.importing(turn, said)
         case inputs.NetworkSaid():
             following.network_said(turn, said)
         case inputs.PartBroken():

@@ -27,7 +27,7 @@ from worker.agent.log_places import log_places
 from worker.agent.looking import pids_by_local_rank
 from worker.agent.looks import Looks
 from worker.agent.notices import Note, Notice, notice
-from worker.agent.sampling import Going, follow_worlds, sample_ranks, worlds_noted
+from worker.agent.sampling import Going, follow_ranks, worlds_noted
 from worker.agent.words_sender import printed_by
 from worker.contracts.files import NOTICE_VARIABLE, notice_text
 from worker.contracts.framework import basename
@@ -100,10 +100,10 @@ class Running:
         self._step = step
         number, contract = self._asked.number, self._asked.contract
         await self._find_nccl_log()
-        sampling = sample_ranks(
-            self._asked, self._spec.settings, self._environment, self._feed, self._goes_on
+        of_ranks = follow_ranks(
+            self._asked, self._spec, self._environment, self._worlds, self._feed, self._goes_on
         )
-        works = (self._follow_network(), sampling, follow_worlds(number, self._worlds, self._feed))
+        works = (self._follow_network(), *of_ranks)
         beside = [asyncio.create_task(work) for work in works]
         try:
             if contract.argv:

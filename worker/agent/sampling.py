@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, NamedTuple
 
 from rendezvous.compat import timeout
 from rendezvous.wire.world import RankWorld
@@ -52,6 +52,32 @@ async def sample_ranks(
             return
         sample = Sample(tuple(calls), going.printed, going.step, tuple(work))
         feed(inputs.RanksSampled(asked.number, sample))
+
+
+IMPORT_SECONDS = 1.0
+"""From one question whether ranks import torch to the next, until they have."""
+
+
+async def follow_import(
+    asked: Start,
+    spec: NodeSpec,
+    environment: AgentEnvironment,
+    feed: Callable[[inputs.Input], None],
+) -> None:
+    """Feed that a program's ranks import torch, and that they have; until cancelled."""
+    folder = asked.contract.variables.get(LOOK_VARIABLE, "")
+    count, fed = spec.row(asked.table).nproc_per_node, False
+    while folder:
+        await asyncio.sleep(IMPORT_SECONDS)
+        try:
+            found = await environment.in_thread(environment.importing, folder, count)
+        except OSError:  # it is shown to a person, and needed by nobody
+            found = False
+        if bool(found) is not fed:
+            fed = bool(found)
+            feed(inputs.Importing(asked.number, fed))
+        if found is False:
+            return
 
 
 FIRST_WORLDS_SECONDS = 1.0
@@ -103,3 +129,19 @@ async def follow_worlds(
             fed = now
             feed(inputs.WorldsSeen(number, now))
         before = now
+
+
+def follow_ranks(
+    asked: Start,
+    spec: NodeSpec,
+    environment: AgentEnvironment,
+    worlds: Callable[[], Awaitable[tuple[RankWorld, ...]]],
+    feed: Callable[[inputs.Input], None],
+    goes_on: Callable[[], Going | None],
+) -> tuple[Coroutine[Any, Any, None], ...]:
+    """Return the works that show how the ranks of a program get on, each until cancelled."""
+    return (
+        sample_ranks(asked, spec.settings, environment, feed, goes_on),
+        follow_worlds(asked.number, worlds, feed),
+        follow_import(asked, spec, environment, feed),
+    )

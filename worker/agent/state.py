@@ -161,26 +161,25 @@ class ProgramState:
         started_at: When it began to run.
         follows_network: Whether NCCL keeps a log of what it uses.
         kill: It is to end without a grace.
-        family: Its children, as last seen; `main` is the end of its main process.
+        family, main: Its children, as last seen, and the end of its main process.
         failed_at: When a rank was first seen to have failed, `certain_at` when it was certain that
             the others end of it.
-        warned, told, said_late: What was said of it: that a rank failed, how it ends, and that
-            ranks are late to end.
+        warned, told, said_late: What was said: that a rank failed, how it ends, who is late to end.
         departs: The registry was told, while it runs, that this node will go.
         shown_stop_at: When all programs are stopped for a node that will go, as it was shown last.
         notice: What it is to be shown once it runs.
         stop_at: When it was told to stop.
-        fenced: That was because this node could not hear of its registry.
+        fenced: Because this node could not hear of its registry.
         followed: What the launcher of the next one can do before its go is begun.
         restarts: How many there had been at its go; `cold`: no rank was forked any more by then.
         left_behind: The run has gone on from its epoch: once it is over, another may start.
         epoch_failed: It has, because a program had failed.
-        gone: Whether nothing of it is left. `ending` is then how it ended, None of one that only
-            served, and `words` what it said.
+        gone: Nothing of it is left. `ending` is then how it ended, None of one that only served,
+            and `words` what it said.
         quiet: What is known of its silences; None: nothing has been seen of it.
-        worlds: In which worlds its ranks are, as the registry was told of it.
-        sampled_at: When the machine was last looked at for it; None: it was not yet. `sample` is
-            what was seen, until it is told.
+        worlds: In which worlds its ranks are, as the registry was told.
+        importing: A rank is importing torch.
+        sampled_at, sample: When the machine was last looked at for it; what was seen, until told.
         end: What the next watch is to bring, and when that began: not taken in yet.
     """
 
@@ -213,6 +212,7 @@ class ProgramState:
     words: OwnWords = NO_WORDS
     quiet: Quiet | None = None
     worlds: tuple[RankWorld, ...] = ()
+    importing: bool = False
     sampled_at: float | None = None
     sample: MachineSample | None = None
     end: tuple[ExitReport, float] | None = None

@@ -53,6 +53,7 @@ def watch(turn: Turn, *, pause: bool = False) -> None:
     is_last = member.had_last_try or is_last
     turn.set_member(had_last_try=is_last, held_at=None, asked_at=turn.now)
     brings, since = _to_bring(turn)
+    program = turn.node.program
     turn.begin(
         Watch,
         after=member.after,
@@ -63,6 +64,7 @@ def watch(turn: Turn, *, pause: bool = False) -> None:
         since=since,
         look=member.look,
         views=member.views[-1] if member.views else None,
+        importing=program is not None and program.importing and not program.gone,
     )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,7 +28,7 @@ from worker.look.proc import Process, has_variable
 from worker.look.signalling import Suspect, stacks_by_signal
 from worker.look.site.sitecustomize import STACKS
 
-__all__ = ["RankCalls", "Sample", "Seen", "calls", "collect", "sample", "work"]
+__all__ = ["RankCalls", "Sample", "Seen", "calls", "collect", "importing", "sample", "work"]
 
 BETWEEN_SECONDS = 0.2
 """From one look to the next: what moves shows it; and who holds the GIL is silent so long."""
@@ -150,6 +150,20 @@ def sample(
         rank: Sample(*_sums(asked.answers.get(rank)), each.cpu, each.bytes, each.state)
         for rank, each in now.items()
     }
+
+
+def importing(folder: Path, ranks: Iterable[int]) -> bool | None:
+    """Whether a rank is importing torch; None where none has begun to.
+
+    Args:
+        folder: What RDZV_LOOK_FOLDER names for these ranks.
+        ranks: The local ranks.
+    """
+    asked = ask(folder, ranks, b"status", BETWEEN_SECONDS)
+    stages = {answer.stage for answer in asked.answers.values() if answer is not None}
+    if asked.silent or "importing" in stages:  # who loads a library may not answer
+        return True
+    return False if stages and not asked.without else None
 
 
 def calls(

@@ -40,6 +40,7 @@ _TAIL_LINES = 200
 _TAIL_WIDTH = 400
 
 _MAX_UNFINISHED = 65_536
+_ERASE = b"\x1b[K"
 STREAMS: tuple[Stream, Stream] = ("stdout", "stderr")
 
 
@@ -115,9 +116,9 @@ class Tail:
 class OutputSink:
     """Passes a program's output on to our own, into the log file and into the tail.
 
-    Without a prefix the bytes go through untouched and at once; with one, line by line, see
-    `PrefixedOutput`. An output of ours that is closed, or a log file that cannot be written, never
-    stops the program.
+    Without a prefix the bytes go through untouched and at once, but that a new line erases its row
+    of a terminal first; with one, line by line, see `PrefixedOutput`. An output of ours that is
+    closed, or a log file that cannot be written, never stops the program.
 
     Args:
         log: Every byte of both streams is appended here; created with mode 0600. None: no log.
@@ -152,6 +153,8 @@ class OutputSink:
         if prefix:
             width = partial(_width_of, stdout, stderr)
             self._prefixed = {s: PrefixedOutput(prefix.encode(), width) for s in STREAMS}
+        # What a launcher draws there while nothing is printed goes with the next line.
+        self._shares_row = not prefix and _width_of(stdout, stderr) is not None
 
     @property
     def tail(self) -> list[str]:
@@ -194,6 +197,8 @@ class OutputSink:
 
     def _show(self, stream: Stream, data: bytes) -> None:
         prefixed = self._prefixed.get(stream)
+        if self._shares_row and data and not any(self._is_midline.values()):
+            data = _ERASE + data
         if data.startswith(SENTENCE) and self._is_midline[stream]:  # a rank's bar, for one
             data = b"\n" + data
         if data:

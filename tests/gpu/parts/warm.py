@@ -14,7 +14,7 @@ from tests.gpu.session import PROGRAMS, Run, Session
 
 STARTS = 4
 """Of each launch: the first, whose zygote may still import, and restarts by hand."""
-_GO = "all nodes are ready: go"
+_GO = "; starting "
 _WAYS = ("off", "on")
 
 

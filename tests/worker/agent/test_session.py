@@ -147,7 +147,7 @@ def test_each_question_has_all_its_values_in_their_order() -> None:
         replace(watch, brings=ack),
         replace(watch, brings=ack, since=10.0, views=None),
         replace(watch, brings=REPORT, since=10.0),
-        replace(watch, brings=REPORT),
+        replace(watch, brings=REPORT, importing=True),
         tell(ack, began_at=5.0),
         do.CloseClient(9),
     ]
@@ -158,11 +158,11 @@ def test_each_question_has_all_its_values_in_their_order() -> None:
     assert registry.asked == [
         ("connect", ()),
         ("join", (own.run, OFFER)),
-        ("watch", (*of, *known, None, 11, 13)),
-        ("watch", (*of, *known, ack, 11, 13)),
-        ("watch", (*of, *known, ack, 11, 0)),
-        ("watch", (*of, *known, aged, 11, 13)),
-        ("watch", (*of, *known, REPORT, 11, 13)),
+        ("watch", (*of, *known, None, 11, 13, False)),
+        ("watch", (*of, *known, ack, 11, 13, False)),
+        ("watch", (*of, *known, ack, 11, 0, False)),
+        ("watch", (*of, *known, aged, 11, 13, False)),
+        ("watch", (*of, *known, REPORT, 11, 13, True)),
         ("report", (*of, ack)),
         ("close", ()),
     ]

@@ -28,7 +28,7 @@ from tests.worker.look.ranks import (
     until,
 )
 from worker.look.asking import Asked, ask
-from worker.look.collect import Sample, Seen, calls, collect, sample, work
+from worker.look.collect import Sample, Seen, calls, collect, importing, sample, work
 
 SIGNAL = signal.SIGRTMIN + 7
 
@@ -101,6 +101,20 @@ def test_a_rank_with_torch_answers_by_its_thread(folder: Path) -> None:
         assert (call.number, call.operation, call.what) == (5, "all_reduce", "float32[1024]")
         assert call.age < 60
         assert rank.called == 1  # each question counts one
+
+
+def test_ranks_import_torch_until_each_of_them_has(folder: Path) -> None:
+    assert importing(folder, range(2)) is None  # none has begun
+    with started(folder, TORCH + SLEEPS):
+        assert importing(folder, range(1)) is False
+        assert importing(folder, range(2)) is None
+    package = folder.parent / "slow" / "torch"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("import torch.distributed\n")
+    (package / "distributed.py").write_text(SLEEPS + "load_batch()\n")
+    code = f"import sys\nsys.path.insert(0, {str(package.parent)!r})\nimport torch\n"
+    with started(folder, code, rank=1):
+        assert until(lambda: importing(folder, range(2)), 30)
 
 
 def test_the_thread_is_none_that_the_program_knows(folder: Path) -> None:
