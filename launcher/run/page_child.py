@@ -80,7 +80,7 @@ async def _tell(child: asyncio.subprocess.Process, run: str, say: Callable[[str]
     async for line in child.stdout:
         link = line.decode("utf-8", "replace").strip()
         if sys.stderr.isatty():
-            say(f"rdzv: see the run at {link}")
+            say(f"rdzv: see the run at {link} (opens once; 'rdzv ui {run}' prints another link)")
         else:
             place, _, _ = link.partition("#")
             say(

@@ -19,17 +19,17 @@ from typing import Any
 from launcher.schedulers.catalog import scheduler_entry
 from launcher.schedulers.contract import Scheduler, SchedulerContext
 from launcher.show.last_words import kept_words
-from launcher.show.log_lines import file_lines
+from launcher.show.log_lines import LogLine, file_lines, timed_lines
 from launcher.show.log_views import Connect, log_reader, view_lines
 from launcher.state.ledger import LedgerEntry
 from launcher.state.state_dir import StateDir
 from rendezvous.frozen import frozen
 from rendezvous.wire.errors import UsageError
-from rendezvous.wire.run import RunStatus, SlotStatus
+from rendezvous.wire.run import Phase, RunStatus, SlotStatus
 from rendezvous.wire.words import printable
 from worker.program.log_file import epoch_of_log, read_log_name
 from worker.program.log_index import has_times, offset_at
-from worker.program.rank_logs import read_rank_log_name
+from worker.program.rank_logs import read_launcher_log_name, read_rank_log_name
 from worker.program.wanted import Wanted
 
 _MOST_VIEWS = 4
@@ -54,6 +54,10 @@ class Source:
     epoch: int = 0
     timeless: bool = False
     """Whether it has lines of which nothing shows when they were printed."""
+    timed: Callable[..., AsyncIterator[LogLine]] | None = None
+    """As `read`, with the times of the lines, where they can be known."""
+    prefixed: bool = False
+    """Whether each line is behind the name of its rank or node, as of several of them."""
 
 
 @frozen
@@ -65,6 +69,8 @@ class Chosen:
         rank: Only this global rank; where it has no log of its own, the node that runs it.
         epoch: What the programs of this epoch have printed; None: those that started last.
         everyone: Every rank, each line behind its name.
+        separate: Of every rank: each log is a source of its own, with those of the launchers that
+            start the ranks; lines have a name in front only where one source has several ranks.
         wanted: Only these lines.
         since: Nothing that is known to have been printed before, as `time.time`.
         registry: Also what the registry and the agents have logged.
@@ -74,6 +80,7 @@ class Chosen:
     rank: int | None = None
     epoch: int | None = None
     everyone: bool = False
+    separate: bool = False
     wanted: Wanted = Wanted()
     since: float | None = None
     registry: bool = False
@@ -112,6 +119,8 @@ class Which:
         self._by_view: bool | None = None
         self._has_ranks: dict[int, bool] = {}
         """By node. What was chosen first stays: more files may be there later."""
+        self._waits = False
+        """Whether a node has a log here of which it is not known yet whether it is the only one."""
 
     def sources(self) -> list[Source]:
         """Those that there are. Raises UsageError when there is none, and says why."""
@@ -119,9 +128,11 @@ class Which:
         node = self._node(slots)
         if chosen.rank is not None and node is None:
             return [self._view(rank=chosen.rank)]
-        sources = self._of_ranks(slots, node) or self._of_nodes(slots, node)
+        sources = self._of_ranks(slots, node)
+        if not sources and not self._waits:
+            sources = self._of_nodes(slots, node)
         own = self.own(_slot_of(node, slots)) if chosen.registry else []
-        if sources or own:
+        if sources or own or self._waits:
             return own + sources
         if words := self.last_words():
             return words
@@ -169,9 +180,11 @@ class Which:
     def _of_ranks(self, slots: list[SlotStatus], node: int | None) -> list[Source]:
         """The logs of ranks, where they have some: files here, or what the others send."""
         chosen = self._chosen
+        self._waits = False
         if chosen.rank is None and not chosen.everyone:
             return []
         paths, logs = _rank_files(self.state, chosen), _files(self.state, None, chosen.epoch)
+        launchers = _newest(self.state, read_launcher_log_name, chosen.epoch)
         here: dict[int, list[int]] = {}
         first = 0
         for number, processes in sorted(
@@ -180,15 +193,26 @@ class Which:
             if node in (None, number):
                 here[number] = [n for n in range(first, first + processes) if n in paths]
             first += processes
+        begun = any(here.values()) or any(number in logs for number in here)
+        if chosen.separate and not begun and self._may_begin():
+            self._waits = True
+            return []
         if self._by_view is None:
             away = [number for number, ranks in here.items() if not ranks and number not in logs]
             self._by_view = bool(away) and self.state.is_held()
         if self._by_view:
-            return [self._view(rank=chosen.rank)]
+            return [self._view(rank=chosen.rank, node=chosen.node if chosen.separate else None)]
         sources = []
         for number, ranks in here.items():
-            if self._has_ranks.setdefault(number, bool(ranks)):
+            has_own = bool(ranks or (chosen.separate and number in launchers))
+            is_new = chosen.separate and number not in self._has_ranks
+            if is_new and not has_own and self._is_silent(number, logs):
+                self._waits = True  # what it writes first shows which logs it has
+                continue
+            if self._has_ranks.setdefault(number, has_own):
                 files = {f"[rank {rank}] ": _of_file(paths[rank]) for rank in ranks}
+                if chosen.separate and number in launchers:
+                    files[f"[node {number}] "] = _of_file(launchers[number][0])
             elif number in logs:
                 files = {f"[node {number}] ": _of_file(*logs[number])}
             else:
@@ -196,8 +220,25 @@ class Which:
                 named = ((f"[node {number}] ", source) for source in kept)
                 files = dict(named) if chosen.epoch is None else {}
             its = ((name, _only(source, chosen)) for name, source in files.items())
-            sources += [_named(one, name) if chosen.everyone else one for name, one in its]
+            behind = chosen.everyone and not chosen.separate
+            sources += [_named(one, name) if behind else one for name, one in its]
         return sources
+
+    def _may_begin(self) -> bool:
+        """Whether no node has started its program yet, as far as is known."""
+        if not self.state.is_held():
+            return False
+        status = self.state.read("status.json", RunStatus)
+        return status is None or status.phase is not Phase.RUNNING
+
+    def _is_silent(self, node: int, logs: Mapping[int, tuple[Path, str, int]]) -> bool:
+        """Whether the program of a node that runs has a log here with nothing in it yet."""
+        if node not in logs or not self.state.is_held():
+            return False
+        try:
+            return logs[node][0].stat().st_size == 0
+        except OSError:
+            return False
 
     def _view(self, *, node: int | None = None, rank: int | None = None) -> Source:
         """What nodes send while they live."""
@@ -209,7 +250,7 @@ class Which:
             asked["since"] = max(0.0, time.time() - chosen.since)  # noqa: TID251 (as a log's index)
         read = partial(view_lines, self._connect, self.state.run, asked, prefix=chosen.everyone)
         title = "" if chosen.everyone else f"{about}, by way of the registry"
-        return Source(f"view of {about}", title, read)
+        return Source(f"view of {about}", title, read, prefixed=chosen.everyone)
 
     def last_words(self) -> list[Source]:
         """What is kept here of the end of what is asked for, where its nodes have sent it."""
@@ -347,7 +388,8 @@ def _numbered(folder: Path, pattern: str) -> list[Path]:
 def _of_file(path: Path, hostname: str = "", epoch: int = 0) -> Source:
     host = printable(hostname, 253)
     title = f"{path} ({host})" if host else str(path)
-    return Source(str(path), title, partial(file_lines, path), epoch)
+    timed = partial(timed_lines, path)
+    return Source(str(path), title, partial(file_lines, path), epoch, timed=timed)
 
 
 def _only(source: Source, chosen: Chosen) -> Source:
@@ -356,7 +398,9 @@ def _only(source: Source, chosen: Chosen) -> Source:
     if isinstance(source.read, partial) and source.read.func is file_lines:
         kept: dict[str, Any] = {} if wanted.all else {"keep": wanted.has}
         read = partial(source.read, since=since, **kept)
-        return replace(source, read=read, timeless=_is_timeless(Path(source.name), since))
+        timed = source.timed and partial(source.timed, since=since, **kept)
+        timeless = _is_timeless(Path(source.name), since)
+        return replace(source, read=read, timed=timed, timeless=timeless)
     if wanted.all:
         return replace(source, timeless=since is not None)
 
@@ -385,7 +429,7 @@ def _named(source: Source, name: str) -> Source:
         async for line in source.read(lines=lines, follow=follow):
             yield f"{name}{line}"
 
-    return replace(source, read=read, title="")
+    return replace(source, read=read, timed=None, title="")
 
 
 def _of_scheduler(entry: LedgerEntry, scheduler: Scheduler, host: str) -> Source:

@@ -13,8 +13,8 @@ FORMER_LOGS = "former-logs"
 """The folder for them, next to `logs`; those of the launch before that are removed."""
 
 OWN_LOGS = (
-    r"(registry|agent-\d+)\.log|(node|rank)-\d+(\.e\d+)?\.log(\.first|\.1)?"
-    r"|(node|rank)-\d+(\.e\d+)?\.log(\.first|\.1)?\.index"
+    r"(registry|agent-\d+)\.log|(node|rank|launcher)-\d+(\.e\d+)?\.log(\.first|\.1)?"
+    r"|(node|rank|launcher)-\d+(\.e\d+)?\.log(\.first|\.1)?\.index"
     r"|recording-slot-\d+-\d+\.jsonl(\.first|\.1)?|nccl-[^/]+/node-\d+(\.e\d+)?\.\d+\.log"
     r"|node-\d+/(hostfile|hostfile\.mpich|table\.json|notice\.json|\.[^/]+\.new)"
     r"|node-\d+/bin/(rdzv-rsh|ssh|\.(rdzv-rsh|ssh)\.\d+)"

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from launcher.run.requests import after_drain, after_restart, slot_of
+from launcher.ui.act_shapes import Done, Look
 from launcher.ui.asked import look_of
-from launcher.ui.shapes import Done, Look
 from launcher.ui.viewed import Viewed
 from rendezvous.wire.errors import BadRequest, Forbidden, NotFound, RdzvError
 

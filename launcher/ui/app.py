@@ -23,7 +23,7 @@ from launcher.ui import asked
 from launcher.ui.acts import Act, carry_out
 from launcher.ui.door import LOOPBACK_NAMES, own_pages, session_of
 from launcher.ui.log_pieces import chosen_of, log_pieces
-from launcher.ui.page import SECURITY_POLICY, Page
+from launcher.ui.page import SECURITY_POLICY, Page, docs_page
 from launcher.ui.runs import Runs
 from launcher.ui.scraped import Scraped
 from launcher.ui.sessions import Sessions
@@ -167,6 +167,8 @@ class App:
         """Nothing of a run is in it."""
         name = scope["path"].rpartition("/")[2]
         found = _files(self._served.page).get(name)
+        if (text := docs_page(scope["path"])) is not None:
+            found = text, "text/plain"
         if found is None:
             raise NotFound(f"there is no {printable(scope['path'], 100)} here")
         _need(scope, "GET")

@@ -16,7 +16,8 @@ from launcher.show.look import frame_text, head_words, one_look, ranks_of, unsee
 from launcher.show.machines import machine_facts
 from launcher.show.variables import restart_facts, row_of_node, variables_of
 from launcher.state.state_dir import MACHINES
-from launcher.ui.shapes import Checks, Environment, Look, Machine, Matrix, Place
+from launcher.ui.act_shapes import Look, Place
+from launcher.ui.shapes import Checks, Environment, Machine, Matrix
 from launcher.ui.viewed import Viewed
 from rendezvous.hang import groups_of, look_at
 from rendezvous.proof.blame import nearest

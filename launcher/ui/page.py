@@ -1,7 +1,8 @@
 """The page as it is served, and as one file: the modules of `page/` put together.
 
 There is no build: a module becomes a function that is called once and returns what it exports, so
-that its other names stay its own.
+that its other names stay its own. Its comments and indentation are for who reads its file, and are
+not sent.
 """
 
 from __future__ import annotations
@@ -21,7 +22,12 @@ from launcher.ui.shapes import Saved
 _IMPORT = re.compile(r'^import \{ (\w+(?:, \w+)*) \} from "\./(\w+)\.js";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function\*?|class|const) (\w+))", re.MULTILINE)
 _LEFT_OVER = re.compile(r"^(?:import|export)\b.*$", re.MULTILINE)
+_COMMENT = re.compile(r"^ *(?://.*|/\*\*(?:[^*]|\*(?!/))*\*/)\n|^ +", re.MULTILINE)
 _ESCAPED = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026"}
+_DOCS_PAGE = re.compile(r"/docs/([a-z][a-z0-9-]*\.md)$")
+_DOCS = Path(__file__).parents[2] / "docs"
+"""Beside the packages, in a checkout as in an installation."""
+_STYLE_FOR_READERS = re.compile(r"/\*.*?\*/\s*|\s*([{};])\s*", re.DOTALL)
 
 _STYLE_LINK = '<link rel="stylesheet" href="app.css">\n'
 _SCRIPT_LINK = '<script src="app.js" defer></script>\n'
@@ -52,7 +58,8 @@ def load() -> Page:
     modules = {path.stem: path.read_text("utf-8") for path in sorted(folder.glob("*.js"))}
     vendor = folder / "vendor"
     script = (vendor / "uPlot.iife.min.js").read_text("utf-8") + bundled(modules)
-    style = (vendor / "uPlot.min.css").read_text("utf-8") + (folder / "app.css").read_text("utf-8")
+    style = (vendor / "uPlot.min.css").read_text("utf-8")
+    style += _STYLE_FOR_READERS.sub(r"\1", (folder / "app.css").read_text("utf-8"))
     return Page(
         index=(folder / "index.html").read_bytes(),
         app_css=style.encode(),
@@ -60,11 +67,21 @@ def load() -> Page:
     )
 
 
+def docs_page(path: str) -> bytes | None:
+    """Return the page of the documentation that a path names by its end; None: it names none."""
+    found = _DOCS_PAGE.search(path)
+    try:
+        return (_DOCS / found[1]).read_bytes() if found is not None else None
+    except OSError:
+        return None
+
+
 def bundled(modules: Mapping[str, str]) -> str:
     """Modules as one script, by name without `.js`; a module comes after those that it imports.
 
     Raises:
-        ValueError: A module has an import or export of a form that is not known here.
+        ValueError: A module has an import or export of a form that is not known here, or a template
+            of several lines.
     """
     needs = {name: {found[1] for found in _IMPORT.findall(text)} for name, text in modules.items()}
     order = graphlib.TopologicalSorter(needs).static_order()
@@ -77,6 +94,9 @@ def _as_function(name: str, text: str) -> str:
     text = _EXPORT.sub("", _IMPORT.sub(r"const { \1 } = module_\2;", text))
     if left := _LEFT_OVER.search(text):
         raise ValueError(f"{name}.js: {left[0]!r} is an import or export of an unknown form")
+    text = _COMMENT.sub("", text)
+    if any(line.count("`") % 2 for line in text.splitlines()):
+        raise ValueError(f"{name}.js: a template continues on another line")
     return f"const module_{name} = (() => {{\n{text}return {{ {exports} }};\n}})();\n"
 
 

@@ -69,7 +69,8 @@ async def _environments(viewed: Viewed) -> dict[str, Environment]:
 async def _logs(viewed: Viewed) -> AsyncIterator[LogPiece]:
     """The end of each log, as far as there is room."""
     left = _MOST_LOG_LETTERS
-    async for piece in log_pieces(viewed, Chosen(), LOG_LINES, follow=False):
+    chosen = Chosen(everyone=True, separate=True)
+    async for piece in log_pieces(viewed, chosen, LOG_LINES, follow=False):
         left -= sum(map(len, piece.get("lines", ())))
         if left < 0:
             yield {"note": "there is more output, for which this file has no room"}

@@ -16,7 +16,7 @@ from the run's creation, by the registry's clock, unless a field says otherwise.
     GET  ui-api/runs/RUN/environment?node=R  -> Environment
     GET  ui-api/runs/RUN/events?before=N     -> list[Event], the 200 before that one
     GET  ui-api/runs/RUN/logs?...            NDJSON of LogPiece; with follow=1 until the run is over
-                                             (node, rank, epoch, grep, level, lines, follow)
+                                             (node, rank, all, epoch, grep, level, lines, follow)
     POST ui-api/runs/RUN/acts                {"act": "look" | "cancel" | "restart" | "drain",
                                              "node": R, "seconds": S, "reason": ".."}
                                              -> Done, of a look Look
@@ -92,6 +92,7 @@ class Head(TypedDict):
             over.
         stall: What was found while nothing moved, or which rank is slow; empty: nothing.
         silence: That nothing was printed or called, which nobody has judged; empty: it was.
+        checks: What the checks have found, in two words: `8 ok`, `1 failed`; empty: not known.
         result: As `result.json` has it, once the run is over.
     """
 
@@ -115,6 +116,7 @@ class Head(TypedDict):
     silent_seconds: float | None
     stall: str
     silence: str
+    checks: str
     command: str
     scheduler: str
     host: str
@@ -142,7 +144,9 @@ class Slot(TypedDict):
         state: One word, the same for all that are alike.
         words: How it stands, in a few words: what its scheduler says, its node's state, its exit.
         problem: What is wrong with it.
-        mark: `first cause`, or `failed first` where the cause is not certain; empty: neither.
+        mark: `first cause`, or `failed first` where the cause is not certain; `slow`, or
+            `waited for`; empty: none of them.
+        suspect: The process of it that is meant by `mark`; None: no single one.
         worse: How much it is what everybody looks for; the table begins with the largest.
         silent: For how many seconds nothing was heard of its node, where that is long.
         spans: Of its newest generation, oldest first.
@@ -160,6 +164,7 @@ class Slot(TypedDict):
     problem: str
     progress: str
     mark: str
+    suspect: int | None
     worse: int
     exit_code: int | None
     silent: float | None
@@ -187,6 +192,7 @@ class Rank(TypedDict):
     """What a process has told last of its progress.
 
     Attributes:
+        pace: Steps a second, over the last minute; None: not known.
         values: By name; one that is not finite is the text NaN, Infinity or -Infinity.
     """
 
@@ -194,6 +200,7 @@ class Rank(TypedDict):
     slot: int
     step: int
     at: float
+    pace: float | None
     values: dict[str, float | str]
 
 
@@ -206,6 +213,22 @@ class Epoch(TypedDict):
     then: str
     exit_code: int
     evidence: list[str]
+
+
+Busy = list[int | None]
+"""Of CPUs, memory, GPUs and their memory: how many per cent are used; None: not told."""
+
+
+class Usage(TypedDict):
+    """How busy the machines are.
+
+    Attributes:
+        points: When, and the mean of all as in Busy; each half a minute of the last hour, or new.
+        slots: Each machine now.
+    """
+
+    points: list[list[float | None]]
+    slots: dict[str, Busy]
 
 
 class State(TypedDict):
@@ -223,6 +246,7 @@ class State(TypedDict):
     events: list[Event]
     ranks: list[Rank]
     epochs: list[Epoch]
+    usage: Usage | None
 
 
 class Change(TypedDict, total=False):
@@ -240,6 +264,7 @@ class Change(TypedDict, total=False):
     events: list[Event]
     ranks: list[Rank]
     epochs: list[Epoch]
+    usage: Usage
     reset: bool
     beat: bool
 
@@ -359,50 +384,22 @@ class LogPiece(TypedDict, total=False):
     """Lines of one log; or a note; or that nothing more comes.
 
     Attributes:
-        source: Whose lines they are: `rank 3`, `node 0`, or a file.
+        source: Whose lines they are: `rank 3`, `node 0`, or a file: `rank-3`, `launcher-0`.
+        at: When each line was written, in seconds since 1970, as exactly as that is known; null:
+            it is not. Not given where no time is known.
+        kinds: A letter for each line: `e` an error, `w` a warning, `n` noise of the launcher that
+            starts the ranks, `-` another one. Not given where all are others.
         note: What a reader has to know: why there is nothing, what is left out.
         beat: Nothing has come for 10 s.
     """
 
     source: str
     lines: list[str]
+    at: list[float | None]
+    kinds: str
     note: str
     over: bool
     beat: bool
-
-
-class Place(TypedDict):
-    """Where some ranks are.
-
-    Attributes:
-        ranks: As a span: `0-3,8`.
-        head: `rank 5 (node 2, gpu-17), state S`.
-        frames: The newest call first.
-    """
-
-    ranks: str
-    head: str
-    frames: list[str]
-
-
-class Look(TypedDict):
-    """Where all ranks are.
-
-    Attributes:
-        places: Those who are alone first.
-        notes: Nodes that have not answered, and why.
-    """
-
-    sentence: str
-    next_step: str
-    places: list[Place]
-    notes: list[str]
-
-
-class Done(TypedDict):
-    """What has come of an act."""
-
-    words: str
 
 
 class Saved(TypedDict):

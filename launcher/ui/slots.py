@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from launcher.show.slot_words import state_words, worker_run_words
 from launcher.ui.shapes import Slot, Span, Tone
-from rendezvous.wire.run import NodeState, SlotState, SlotStatus
+from rendezvous.wire.run import NodeState, Result, SlotState, SlotStatus, Suspect
 from rendezvous.wire.words import printable
 
 LONG_SILENCE_SECONDS = 6.0
@@ -18,7 +18,7 @@ _WORSE = {
     NodeState.RUNNING: 20,
     NodeState.EXITED: 10,
 }
-_FIRST = 110
+_FIRST, _WAITED_FOR = 110, 90
 _FAILED, _ODD, _SILENT, _AWAITED = 100, 80, 70, 60
 
 
@@ -40,6 +40,7 @@ def slot_row(slot: SlotStatus, spans: list[Span]) -> Slot:
         "problem": printable(slot.problem, _MOST_CHARACTERS),
         "progress": printable(slot.progress, _MOST_CHARACTERS),
         "mark": "",
+        "suspect": None,
         "worse": _worse(slot, tone, is_silent=is_silent),
         "exit_code": slot.exit_code,
         "silent": silent,
@@ -47,9 +48,22 @@ def slot_row(slot: SlotStatus, spans: list[Span]) -> Slot:
     }
 
 
-def marked(row: Slot, mark: str) -> Slot:
-    """The row of the slot with the first cause, above all others; `mark` as of `Result.mark_of`."""
-    return {**row, "mark": mark, "tone": "bad", "worse": _FIRST}
+def marked(row: Slot, mark: str, slot: SlotStatus, result: Result) -> Slot:
+    """The row of the slot with the first cause, above all others; `mark` as of `Result.mark_of`.
+
+    The cause itself is not said again in it.
+    """
+    if (problem := row["problem"]) and problem in printable(result.message, _MOST_CHARACTERS):
+        bare = slot.model_copy(update={"problem": ""})
+        row = {**row, "problem": "", "words": printable(_words(bare), _MOST_CHARACTERS)}
+    suspect = result.rank
+    return {**row, "mark": mark, "suspect": suspect, "tone": "bad", "worse": _FIRST}
+
+
+def suspected(row: Slot, suspect: Suspect) -> Slot:
+    """The row of the slot for which the others wait, while the programs run."""
+    mark = "slow" if suspect.slow else "waited for"
+    return {**row, "mark": mark, "suspect": suspect.rank, "tone": "wait", "worse": _WAITED_FOR}
 
 
 def is_same(slot: SlotStatus, before: SlotStatus | None) -> bool:

@@ -13,12 +13,15 @@ from collections.abc import Iterable, Sequence
 
 from launcher.show.epochs import epoch_words
 from launcher.show.run_list import in_one_line
+from launcher.ui.paces import Paces
 from launcher.ui.phases import Phases
 from launcher.ui.shapes import Change, Epoch, Event, Head, Rank, Slot, State, Tone
-from launcher.ui.slots import is_same, marked, slot_row
+from launcher.ui.slots import is_same, marked, slot_row, suspected
+from launcher.ui.usage import UsageStore
 from rendezvous.frozen import frozen
+from rendezvous.wire.machine import NodeMachine
 from rendezvous.wire.metrics import MetricLine, decoded
-from rendezvous.wire.run import EventLine, Phase, Result, RunStatus, SlotStatus
+from rendezvous.wire.run import EventLine, Phase, Result, RunStatus, SlotStatus, Suspect
 from rendezvous.wire.words import printable
 
 EVENTS_TOLD = 200
@@ -76,13 +79,17 @@ class Told:
         self._head: Head = _first_head(facts, waits_for)
         self._head_n = first
         self._said = ""
+        self._checks = ""
         self._result: Result | None = None
+        self._suspect: Suspect | None = None
         self._slots: dict[int, tuple[int, Slot]] = {}
         self._status: dict[int, SlotStatus] = {}
         self._events: deque[tuple[int, Event]] = deque(maxlen=MOST_EVENTS)
         self._ranks: dict[int, tuple[int, Rank]] = {}
         self._epochs: tuple[int, list[Epoch]] = (first, [])
         self._phases = Phases()
+        self._paces = Paces()
+        self._usage = UsageStore()
 
     # --- what comes in ------------------------------------------------------------------------
 
@@ -105,7 +112,7 @@ class Told:
         news = [slot for slot in status.slots if not is_same(slot, self._status.get(slot.slot))]
         self._status.update((slot.slot, slot) for slot in status.slots)
         self._take_slots(slot.slot for slot in news)
-        self._take_result(status.result)
+        self._take_marks(status.result, status.suspect)
 
     def event(self, line: EventLine) -> None:
         """Something has happened; what is known already changes nothing."""
@@ -135,11 +142,25 @@ class Told:
 
     def rows(self, rows: Iterable[MetricLine]) -> None:
         """Processes have told how they get on."""
-        newest = {row.rank: row for row in rows}
+        newest = dict[int, MetricLine]()
+        for row in rows:
+            newest[row.rank] = row
+            self._paces.take(row)
         if newest:
             n = self._next()
             for rank, row in newest.items():
-                self._ranks[rank] = (n, _rank_of(row))
+                self._ranks[rank] = (n, _rank_of(row, self._paces.pace(row)))
+
+    def machines(self, at: float, machines: Iterable[NodeMachine]) -> bool:
+        """Take in how the machines are at this time of the run; returns whether that is known."""
+        is_known = self._usage.take(self.n + 1, at, machines)
+        self.n += is_known
+        return is_known
+
+    def checks(self, words: str) -> None:
+        """What the checks have found, in two words."""
+        self._checks = words
+        self._take_head(self._head.copy())
 
     def silent(self, seconds: float | None, words: str) -> None:
         """The registry has not answered for so long; None: it answers again."""
@@ -154,12 +175,12 @@ class Told:
         head = self._head.copy()
         head["state"], head["tone"] = end.state, _tone_of(end.state)
         head["sentence"] = printable(end.sentence, _MOST_CHARACTERS)
-        head["next_step"] = printable(end.next_step, _MOST_CHARACTERS)
+        head["next_step"] = _next_step(end.next_step, self.facts.run)
         head["result"] = end.result.model_dump(mode="json") if end.result is not None else None
         head["over"], head["stall"], head["silence"], head["trouble"] = True, "", "", ""
         head["remaining"] = head["silent_seconds"] = None
         self._take_head(head)
-        self._take_result(end.result)
+        self._take_marks(end.result, None)
 
     def say(self, words: str) -> None:
         """What to do next, behind whatever else is said from now on."""
@@ -173,24 +194,42 @@ class Told:
     def _take_head(self, head: Head) -> None:
         """The page runs the clock itself: that alone is no change."""
         before = self._head
+        head["checks"] = self._checks
         if not head["next_step"].endswith(self._said):
             head["next_step"] = "; ".join(filter(None, (head["next_step"], self._said)))
         if head | {"elapsed": 0.0, "remaining": 0.0} != before | {"elapsed": 0.0, "remaining": 0.0}:
             self._head_n = self._next()
         self._head = head
 
-    def _take_result(self, result: Result | None) -> None:
-        """The slot with the first cause is marked, and the one before it no more."""
-        marked = [one.slot for one in (self._result, result) if one is not None]
-        self._result = result
-        self._take_slots(slot for slot in marked if slot in self._status)
+    def _take_marks(self, result: Result | None, suspect: Suspect | None) -> None:
+        """Mark the slot with the first cause, or for which the others wait, and it alone."""
+        suspect = suspect if result is None else None
+        marks = (self._result, result, self._suspect, suspect)
+        self._result, self._suspect = result, suspect
+        self._take_slots(one.slot for one in marks if one is not None and one.slot in self._status)
+
+    def has_stopped(self, node: int) -> bool:
+        """Whether rdzv has stopped the program of this node because of something elsewhere."""
+        if self._result is not None:
+            return self._result.status != "ok" and self._result.node != node
+        slots = self._status.values()
+        failed = {slot.node for slot in slots if slot.exit_code and not slot.stopped}
+        return bool(failed) and node not in failed
+
+    def first_rank(self, node: int) -> int:
+        """The first global rank of a node."""
+        slots = self._status.values()
+        return sum(s.nproc_per_node for s in slots if s.node is not None and s.node < node)
 
     def _take_slots(self, slots: Iterable[int]) -> None:
         n = self.n + 1
         for slot in slots:
-            row = slot_row(self._status[slot], self._phases.spans(slot))
-            if self._result is not None and (mark := self._result.mark_of(slot)):
-                row = marked(row, mark)
+            status, result, suspect = self._status[slot], self._result, self._suspect
+            row = slot_row(status, self._phases.spans(slot))
+            if result is not None and (mark := result.mark_of(slot)):
+                row = marked(row, mark, status, result)
+            elif suspect is not None and suspect.slot == slot:
+                row = suspected(row, suspect)
             known = self._slots.get(slot)
             if known is None or known[1] != row:
                 self._slots[slot] = (n, row)
@@ -202,6 +241,11 @@ class Told:
     def head(self) -> Head:
         """How it stands."""
         return self._head
+
+    @property
+    def slots(self) -> int:
+        """How many there are."""
+        return len(self._slots)
 
     @property
     def newest_event(self) -> int:
@@ -217,6 +261,7 @@ class Told:
             "events": [event for _, event in list(self._events)[-EVENTS_TOLD:]],
             "ranks": [row for _, (_, row) in sorted(self._ranks.items())],
             "epochs": self._epochs[1],
+            "usage": self._usage.since(0),
         }
 
     def changes(self, after: int) -> Change | None:
@@ -234,6 +279,8 @@ class Told:
             change["ranks"] = ranks
         if self._epochs[0] > after:
             change["epochs"] = self._epochs[1]
+        if (usage := self._usage.since(after)) is not None:
+            change["usage"] = usage
         newer = []
         for n, event in reversed(self._events):
             if n <= after:
@@ -273,6 +320,7 @@ def _first_head(facts: LaunchFacts, waits_for: str) -> Head:
         "silent_seconds": None,
         "stall": "",
         "silence": "",
+        "checks": "",
         "command": in_one_line(shlex.join(facts.command)),
         "scheduler": facts.scheduler,
         "host": facts.host,
@@ -288,7 +336,7 @@ def _head_of(facts: LaunchFacts, status: RunStatus) -> Head:
     head["state"] = result.status if result is not None else str(status.phase)
     head["tone"] = _tone(status)
     head["sentence"] = printable(status.reason, _MOST_CHARACTERS)
-    head["next_step"] = printable(result.hint, _MOST_CHARACTERS) if result is not None else ""
+    head["next_step"] = _next_step(result.hint, status.run) if result is not None else ""
     head["over"] = status.phase is Phase.FINISHED
     head["elapsed"] = status.elapsed_seconds
     head["remaining"] = status.remaining_seconds
@@ -299,11 +347,19 @@ def _head_of(facts: LaunchFacts, status: RunStatus) -> Head:
     same = status.min_nodes == status.max_nodes
     head["nodes"] = facts.nodes or (str(status.max_nodes) if same else size)
     head["trouble"] = printable(status.trouble, _MOST_CHARACTERS)
-    head["stall"] = printable(status.stall, _MOST_CHARACTERS)
+    stall, _, next_step = status.stall.partition("; try: ")
+    head["stall"] = printable(stall, _MOST_CHARACTERS)
+    if result is None:
+        head["next_step"] = _next_step(next_step, status.run)
     head["silence"] = printable(status.silence, _MOST_CHARACTERS)
     head["launch_id"] = status.launch_id
     head["result"] = result.model_dump(mode="json") if result is not None else None
     return head
+
+
+def _next_step(words: str, run: str) -> str:
+    """With the run's name in its commands."""
+    return printable(words.replace("logs RUN", f"logs {run}"), _MOST_CHARACTERS)
 
 
 def _tone(status: RunStatus) -> Tone:
@@ -318,7 +374,7 @@ def _tone_of(state: str) -> Tone:
     return {"ok": "good", "cancelled": "off"}.get(state, "bad")  # type: ignore[return-value]
 
 
-def _rank_of(row: MetricLine) -> Rank:
+def _rank_of(row: MetricLine, pace: float | None) -> Rank:
     values: dict[str, float | str] = {}
     for name, value in decoded(row.values).items():
         is_finite = value - value == 0
@@ -329,5 +385,6 @@ def _rank_of(row: MetricLine) -> Rank:
         "slot": row.slot,
         "step": row.step,
         "at": row.at_seconds,
+        "pace": pace,
         "values": values,
     }

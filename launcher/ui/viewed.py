@@ -18,6 +18,7 @@ from launcher.state.state_dir import StateDir
 from launcher.ui.clerk import HandsOut
 from launcher.ui.kept import KeptRows, end_of, facts_of, read_journal
 from launcher.ui.live import LiveReader
+from launcher.ui.samples import follow, read_kept
 from launcher.ui.shapes import Change, State
 from launcher.ui.told import Told
 from rendezvous.compat import timeout
@@ -37,6 +38,7 @@ _REQUEST_SECONDS = 5.0
 _FIRST_SECONDS = 5.0
 _SETTLE_SECONDS = 0.3
 _FLUSH_SECONDS = 0.2
+_LOG_SECONDS = 1.5
 _MOST_LOOKS = 100
 
 
@@ -71,6 +73,8 @@ class Viewed:
         self._ready = asyncio.Event()
         self._task = asyncio.create_task(self._read())
         self._task.add_done_callback(self._reading_ended)
+        self.followers = set[asyncio.Task[None]]()
+        """Readers of its log, for those who follow it."""
         self._viewers = 0
         self._seen_at = time.monotonic()
 
@@ -116,9 +120,14 @@ class Viewed:
         return self.told.head["state"] == "killed" and self.state_dir.is_held()
 
     async def _read_live(self) -> None:
-        async with self.registry(self.keys.read) as client:
-            reader = LiveReader(client, self.told, self._publish, self.state_dir.is_held)
-            await reader.read()
+        registry = self.registry(self.keys.read)
+        samples = asyncio.create_task(follow(self.told, registry, self._publish))
+        try:
+            async with self.registry(self.keys.read) as client:
+                reader = LiveReader(client, self.told, self._publish, self.state_dir.is_held)
+                await reader.read()
+        finally:
+            samples.cancel()
 
     async def _read_kept(self) -> None:
         while self.state_dir.is_held():  # its result is being written
@@ -131,6 +140,7 @@ class Viewed:
         """Its registry tells the end for a moment only; the journal has all of it."""
         end = end_of(self.state_dir)
         await read_journal(self.state_dir, self.told)
+        await asyncio.to_thread(read_kept, self.told, self.state_dir)
         self.told.ended(end)
 
     def _is_same(self) -> bool:
@@ -213,6 +223,8 @@ class Viewed:
             await self._read_end()  # the last events, if there is time for them
             await self.rows.read()
         self._publish()
+        if self.told.head["over"] and self.followers:  # they read to the end of the log, and say so
+            await asyncio.wait(self.followers, timeout=_LOG_SECONDS)
         await asyncio.sleep(_FLUSH_SECONDS)
 
     async def turn(self, after: int) -> None:

@@ -16,7 +16,7 @@ from rendezvous.run import events
 from rendezvous.run.moves import Outcome, begin_stop, failure
 from rendezvous.run.state import Node, Run, Slot, Stall, who
 from rendezvous.wire.errors import Cause
-from rendezvous.wire.run import EpochEnd, NodeState, Phase, Result
+from rendezvous.wire.run import EpochEnd, NodeState, Phase, Result, Suspect
 from rendezvous.wire.words import duration_text, printable, time_text
 
 LOOK = "'rdzv look {}' shows where each rank is"
@@ -144,6 +144,17 @@ def words_of(run: Run, now: float, *, times: bool) -> str:
     words = f"; nothing has moved for {passed}" if passed else "; nothing moves"
     more = f": {run.stall.found.sentence}" if run.stall is not None else f"; {LOOK.format(run.id)}"
     return words + more
+
+
+def suspect_of(run: Run) -> Suspect | None:
+    """Whom the others wait for, where that is one rank or one node."""
+    if quiet_since(run) is not None:
+        found = run.stall.found if run.stall is not None else None
+        if found is None or found.slot is None:
+            return None
+        return Suspect(slot=found.slot, rank=found.rank)
+    slow = run.straggler
+    return None if slow is None else Suspect(slot=slow.slot, rank=slow.rank, slow=True)
 
 
 def _where(run: Run, stall: Stall) -> Slot | None:

@@ -38,7 +38,7 @@ from rendezvous.wire.run import (
     SlotStatus,
 )
 from rendezvous.wire.watch import NodeView
-from rendezvous.wire.words import printable, slots_text, time_text
+from rendezvous.wire.words import printable, reason_clause, slots_text, time_text
 
 _WITHOUT = (NodeState.RELEASED, NodeState.STANDBY)
 _MOST_GROUPS = 3
@@ -175,7 +175,7 @@ def _reason_running(run: Run, now: float, times: bool) -> str:
     if run.stop and run.stall is not None and run.stall.ends:
         return f"stalled: {run.stall.found.sentence}; the programs are being stopped"
     if run.stop and run.starts.asked:
-        return f"restarted by hand: {run.starts.asked}; the programs are being stopped"
+        return f"restart requested{reason_clause(run.starts.asked)}; stopping the programs"
     if run.departure is not None:
         return _reason_departing(run, run.departure, now, times)
     count = len(run.table.rows) if run.table else 0
@@ -384,6 +384,7 @@ def run_status(
         everyone_left=everyone_left(run),
         ending=bool(late_to_end(run, now)),
         stall=_stall(run, now),
+        suspect=stalls.suspect_of(run),
         silence=stalls.silence_of(run, now, times=True),
         restarts=run.starts.used,
         max_restarts=run.spec.limits.max_restarts,

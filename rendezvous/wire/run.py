@@ -331,6 +331,14 @@ class SlotStatus(Wire):
     )
 
 
+class Suspect(Wire):
+    """Whom the others wait for while the programs run."""
+
+    slot: int
+    rank: int | None = Field(None, description="The process; none: all of the node's.")
+    slow: bool = Field(False, description="It is slow in each step; else nothing moves at all.")
+
+
 class RunStatus(Wire):
     """`GET /v1/runs/{run}`: everything a person wants to see."""
 
@@ -366,6 +374,9 @@ class RunStatus(Wire):
     )
     importing: list[int] = Field(
         [], description="Running: the nodes with a rank that is still importing torch."
+    )
+    suspect: Suspect | None = Field(
+        None, description="Whom `stall` names, where it is one rank or one node."
     )
     silence: str = Field(
         "", description="Running: no output and no collective for a while; why is not judged yet."

@@ -206,7 +206,9 @@ def test_a_terminal_is_shown_the_link_and_the_usual_page_has_few_options(
 ) -> None:
     process = Process(SLOW, output=b"http://127.0.0.1:29610/#t=x\n")
     ((words, _),), said = page(monkeypatch, process, tty=True)
-    assert said == ["rdzv: see the run at http://127.0.0.1:29610/#t=x"]
+    link = "http://127.0.0.1:29610/#t=x"
+    more = "(opens once; 'rdzv ui r' prints another link)"
+    assert said == [f"rdzv: see the run at {link} {more}"]
     assert "--ui-port" not in words
     assert "--ui-actions" not in words
     assert process.told == [(signal.SIGUSR1, 10.0), (signal.SIGKILL, 13.0)]

@@ -74,6 +74,7 @@ def slot_of(slot: int, *starts: tuple[str, float], **changes: Any) -> Slot:
         "problem": "",
         "progress": "",
         "mark": "",
+        "suspect": None,
         "worse": 0,
         "exit_code": None,
         "silent": None,
@@ -83,7 +84,8 @@ def slot_of(slot: int, *starts: tuple[str, float], **changes: Any) -> Slot:
 
 
 def rank_of(rank: int, step: int, **values: float | str) -> Rank:
-    return {"rank": rank, "slot": rank // 8, "step": step, "at": 80.0, "values": values}
+    where = {"rank": rank, "slot": rank // 8, "step": step}
+    return cast(Rank, where | {"at": 80.0, "pace": None, "values": values})
 
 
 def state_of(
@@ -96,6 +98,7 @@ def state_of(
         "events": [],
         "ranks": ranks or [],
         "epochs": [],
+        "usage": None,
     }
 
 

@@ -8,7 +8,7 @@ from rendezvous.run import events
 from rendezvous.run.stalls import again_seconds, is_overdue, quiet_since
 from rendezvous.run.views import run_status
 from rendezvous.wire.reports import QuietReport
-from rendezvous.wire.run import Phase
+from rendezvous.wire.run import Phase, Suspect
 from tests.support.driver import Drive, in_phase
 
 SENTENCE = "1 of 2 ranks waits in all_reduce #26; rank 1 has not called it"
@@ -158,6 +158,26 @@ def test_what_was_found_is_said_once_and_shown_while_it_lasts() -> None:
     assert reason(drive) == "running on 2 nodes"
     quiet(drive, 1, seconds=None)
     assert drive.outcomes[-1].usual
+
+
+def test_whom_the_others_wait_for_is_told_apart_from_the_sentence() -> None:
+    drive = running()
+
+    def suspect() -> Suspect | None:
+        return run_status(drive.run, drive.now, drive.leases).suspect
+
+    assert suspect() is None
+    slow = events.StragglerFound(slot=0, cost_seconds=1.0, step_seconds=2.0, last=9, of=10)
+    drive.apply(slow)
+    assert suspect() == Suspect(slot=0, rank=None, slow=True)
+    quiet(drive, 0, 1)
+    assert suspect() is None  # that nothing moves is worse, and not looked into yet
+    find(drive)
+    assert suspect() == Suspect(slot=1, rank=1)
+    quiet(drive, 0, seconds=None)
+    assert suspect() == Suspect(slot=0, rank=None, slow=True)
+    drive.apply(events.StragglerGone())
+    assert suspect() is None
 
 
 def test_who_is_at_work_is_no_stall() -> None:

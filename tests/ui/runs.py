@@ -6,7 +6,9 @@ import base64
 import math
 from typing import Any, Literal
 
+from launcher.ui.act_shapes import Look
 from launcher.ui.shapes import (
+    Busy,
     Checks,
     Curve,
     Curves,
@@ -16,7 +18,6 @@ from launcher.ui.shapes import (
     FoundBy,
     Head,
     LogPiece,
-    Look,
     Machine,
     Matrix,
     PhaseName,
@@ -27,18 +28,20 @@ from launcher.ui.shapes import (
     Span,
     State,
     Tone,
+    Usage,
 )
 
 How = Literal["gathering", "running", "failed", "restarting"]
 SIZES = (1, 4, 64, 1024)
 HOWS: tuple[How, ...] = ("gathering", "running", "failed", "restarting")
+_ENDED = ("ended, stopped by rdzv, exit code 143", "ended, exit code 137")
 _PHASES: tuple[PhaseName, ...] = (
     *("submitted", "queued", "booted", "joined", "verified", "armed", "running", "ended"),
 )
 _SENTENCES: dict[How, tuple[Tone, str, str]] = {
     "gathering": ("wait", "{most} of {nodes} nodes have joined; slot {last} waits at Slurm", ""),
     "running": ("good", "running on {nodes} nodes for 5 min, step 1,200", ""),
-    "failed": ("bad", "rank 5 on node 0 (h0) ran out of memory", "see rdzv logs demo --rank 5"),
+    "failed": ("bad", "node 0 (h0) failed: rank 5 was killed for memory", "use a smaller batch"),
     "restarting": ("wait", "node 0 (h0) was lost; the programs start again in 8 s", ""),
 }
 
@@ -68,6 +71,7 @@ def head(nodes: int, how: How, **changes: Any) -> Head:
         silent_seconds=None,
         stall="rank 2 on node 0 (h0) makes the others wait" if how == "running" else "",
         silence="",
+        checks="" if how == "gathering" else "4 ok",
         command="train.py --batch 8",
         scheduler="slurm",
         host="login1",
@@ -83,7 +87,7 @@ _RESULT = {
     "status": "failed",
     "exit_code": 137,
     "exit_code_of": "program",
-    "message": "rank 5 on node 0 (h0) was killed for memory",
+    "message": "node 0 (h0) failed: rank 5 was killed for memory",
     "hint": "use a smaller batch",
     "certain": False,
     "evidence": ["the kernel's log of h0 names the process 4711"],
@@ -97,7 +101,7 @@ def slot(number: int, nodes: int, how: How, **changes: Any) -> Slot:
     late = how == "gathering" and number == nodes - 1
     bad = how == "failed" and number == 0
     last = {"gathering": 2 if late else 4, "running": 7, "failed": 8, "restarting": 6}[how]
-    state = "queued" if late else "failed" if bad else _PHASES[last - 1]
+    state = "queued" if late else _PHASES[last - 1]
     made = Slot(
         slot=number,
         node=None if how == "gathering" else number,
@@ -106,11 +110,12 @@ def slot(number: int, nodes: int, how: How, **changes: Any) -> Slot:
         processes=8,
         generation=1,
         state=state,
-        tone="wait" if late else "bad" if bad else "good",
-        words="waits at Slurm" if late else "",
-        problem="killed for memory" if bad else "",
+        tone="wait" if late else "bad" if bad else "off" if how == "failed" else "good",
+        words="waits at Slurm" if late else _ENDED[bad] if how == "failed" else state,
+        problem="",
         progress="step 1,200, loss 0.53" if how == "running" else "",
-        mark="",
+        mark="first cause" if bad else "",
+        suspect=5 if bad else None,
         worse=2 if bad else 1 if late else 0,
         exit_code=137 if bad else None,
         silent=None,
@@ -122,6 +127,8 @@ def slot(number: int, nodes: int, how: How, **changes: Any) -> Slot:
 
 def _spans(last: int, number: int) -> list[Span]:
     times = [0.0, *(2.0 * each + number % 7 for each in range(1, last))]
+    if last == len(_PHASES):
+        times[-1] = 311.0 + number % 7
     ends: list[float | None] = [*times[1:], None]
     return [Span(phase=p, start=s, end=e) for p, s, e in zip(_PHASES, times, ends, strict=False)]
 
@@ -161,12 +168,26 @@ def state(nodes: int, how: How = "running") -> State:
         events=[event(number) for number in range(300, 320)],
         ranks=[rank(number) for number in range(min(nodes, 64))] if how == "running" else [],
         epochs=epochs if how == "restarting" else [],
+        usage=usage(nodes) if how == "running" else None,
     )
+
+
+def usage(nodes: int, points: int = 120) -> Usage:
+    """An hour of machines of which the last one does less."""
+    waves = [math.sin(number / 9) for number in range(points)]
+    told = [
+        [30.0 * n, round(36 + 9 * w), 61 + n // 60, round(93 + 4 * w), 71]
+        for n, w in enumerate(waves)
+    ]
+    busy: dict[str, Busy] = {str(n): [40 + n % 7, 62, 97 - n % 5, 71] for n in range(nodes)}
+    busy[str(nodes - 1)][2] = 31
+    return Usage(points=[list(point) for point in told], slots=busy)
 
 
 def rank(number: int, step: int = 1200) -> Rank:
     """What a process has reported last."""
-    return Rank(rank=number, slot=number, step=step, at=300.0, values={"loss": 0.53, "lr": "NaN"})
+    values: dict[str, float | str] = {"loss": 0.53, "lr": "NaN", "tokens_per_second": 18_250.0}
+    return Rank(rank=number, slot=number, step=step, at=300.0, pace=3.9, values=values)
 
 
 def checks() -> Checks:
@@ -239,10 +260,22 @@ def environment(node: int) -> Environment:
 
 
 def logs() -> list[LogPiece]:
-    """Lines of two ranks, and a note."""
+    """A banner, lines of two ranks of each level, and a note."""
+    begun = 1764081000.0
+    steps = range(1, 30)
     return [
-        LogPiece(source="rank 0", lines=[f"step {n} loss {1 / n:.3f}" for n in range(1, 30)]),
-        LogPiece(source="rank 1", lines=["WARNING nan in loss", ""]),
+        LogPiece(source="launcher-0", lines=["*" * 40] * 4, at=[begun] * 4, kinds="nnnn"),
+        LogPiece(
+            source="rank 0",
+            lines=[f"step {n} loss {1 / n:.3f}" for n in steps],
+            at=[begun + n for n in steps],
+        ),
+        LogPiece(
+            source="rank 1",
+            lines=["WARNING nan in loss", "", "ValueError: loss is nan"],
+            at=[begun + 27.5, begun + 28.5, begun + 28.5],
+            kinds="w-e",
+        ),
         LogPiece(note="node 3 (h3): has left, and its log with it"),
     ]
 

@@ -67,6 +67,17 @@ async def test_there_is_no_other_file(door: PageDoor, name: str) -> None:
     assert (await door.ask("GET", f"/{name}")).problem == (404, "not_found")
 
 
+async def test_pages_of_the_documentation_are_there_as_text(door: PageDoor) -> None:
+    answer = await door.ask("GET", "/a/prefix/docs/checks.md")
+    assert (answer.status, answer.headers["content-type"]) == (200, "text/plain; charset=utf-8")
+    assert "- `L04` all rails" in answer.body.decode()
+    for path in ("/docs/nosuch.md", "/docs/../pyproject.md", "/docs/%2e%2e/README.md", "/docs/"):
+        found = await door.ask("GET", path)
+        assert b"# " not in found.body[:2], path
+    assert (await door.ask("GET", "/docs/nosuch.md")).problem == (404, "not_found")
+    assert (await door.ask("POST", "/docs/checks.md")).status == 405
+
+
 async def test_the_page_is_compressed_where_the_browser_takes_that(door: PageDoor) -> None:
     plain = await door.ask("GET", "/app.js")
     small = await door.ask("GET", "/app.js", accept_encoding="br, gzip")

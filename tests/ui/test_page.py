@@ -24,7 +24,7 @@ from tests.ui.hostile import ROTATIONS, poisoned
 
 FOLDER = modules()["launcher.ui.page"].parent / "page"
 SOURCES = sorted(FOLDER.glob("*.js"))
-MOST_BYTES = 140_000
+MOST_BYTES = 150_000
 """Of all that a browser loads, before it is compressed."""
 VENDORED = {
     "uPlot.iife.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
@@ -131,7 +131,7 @@ def test_a_module_comes_after_those_that_it_imports_and_keeps_its_names() -> Non
     )
     assert script == (
         '\n(() => {\n"use strict";\n'
-        "const module_b = (() => {\nconst own = 2;\nfunction two() {\n  return own;\n}\n"
+        "const module_b = (() => {\nconst own = 2;\nfunction two() {\nreturn own;\n}\n"
         "class Three {}\nasync function* four() {}\nconst five = 5;\n"
         "return { two, Three, four, five };\n})();\n"
         "const module_a = (() => {\nconst { two, Three } = module_b;\n\n"
@@ -145,6 +145,18 @@ def test_a_module_comes_after_those_that_it_imports_and_keeps_its_names() -> Non
 def test_a_line_that_would_be_lost_is_refused(line: str) -> None:
     with pytest.raises(ValueError, match="unknown form"):
         bundled({"a": f"{line}\n", "b": ""})
+
+
+def test_comments_and_indentation_are_not_sent() -> None:
+    text = (
+        "// What it is.\n\n/** Of two\n * lines. */\nconst a = 1; // stays\n"
+        "if (a) {\n  // left out\n  a(`  / b / ${a}  `);\n}\n"
+    )
+    assert "(() => {\n\nconst a = 1; // stays\nif (a) {\na(`  / b / ${a}  `);\n}\n" in (
+        bundled({"a": text})
+    )
+    with pytest.raises(ValueError, match="a template continues on another line"):
+        bundled({"a": "const a = `\n  b`;\n"})
 
 
 def test_every_name_that_is_imported_is_exported() -> None:

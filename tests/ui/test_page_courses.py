@@ -39,7 +39,8 @@ from rendezvous.talk.credentials import RunKeys
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.errors import RdzvError, Unavailable
 from rendezvous.wire.look import LookCall
-from rendezvous.wire.run import EventLine, NodeState, Phase, Result, RunStatus, SlotState
+from rendezvous.wire.machine import RunMachines
+from rendezvous.wire.run import EventLine, NodeState, Phase, Result, RunReport, RunStatus, SlotState
 from tests.launcher.asked import Asking, driven
 from tests.launcher.command import LAUNCH_ID, record_of
 from tests.launcher.drive import slot
@@ -262,6 +263,16 @@ class Client:
         version = self.status_.version + 1
         self.status_ = self.status_.model_copy(update={"version": version, **changes})
         self.wake()
+
+    async def checks(self, run: str) -> RunReport:
+        """As the client's."""
+        self.asked.append(f"checks of {run}")
+        return REPORT
+
+    async def ask(self, answer: type[RunMachines], method: str, path: str) -> RunMachines:
+        """As the client's, of the machines."""
+        self.asked.append(f"{method} {path}")
+        return MACHINES_OF
 
     def line(self, kind: str, **more: Any) -> None:
         """Something happens."""

@@ -118,8 +118,8 @@ def test_a_run_is_shown_to_its_end_and_then_in_one_file(
         every_view(
             seen,
             {
-                "now": ["running on 2 nodes", "Elapsed", "local", "python"],
-                "matrix": ["No pair has failed", "the more yellow, the slower: 2"],
+                "now": ["running on 2 nodes", "Command", "local", "python"],
+                "matrix": ["No pair has failed", "2 pairs ok. Yellow: slower than the others."],
                 "checks": ["7 ok", "all nodes have MTU"],
                 "curves": ["loss", "rank 1"],
                 "logs": ["begun on 0", "begun on 1", "New lines appear at the end"],
@@ -130,7 +130,7 @@ def test_a_run_is_shown_to_its_end_and_then_in_one_file(
                 ],
                 "machines": ["CPUs", "memory"],
                 "epochs": ["Epoch 1 is in progress", "No earlier epoch"],
-                "events": ["run 'r' was created"],
+                "events": ["all 2 nodes reach each other"],
                 "environment": ["MASTER_ADDR", "NODE_RANK"],
             },
         )
@@ -144,11 +144,11 @@ def test_a_run_is_shown_to_its_end_and_then_in_one_file(
         log.get_by_text("begun on 0").wait_for(state="detached")
         (tmp_path / "go").touch()
         log.get_by_text("ended on 1").wait_for()
-        log.get_by_text("That is all").wait_for()
+        log.get_by_text("End of the log.").wait_for()
         seen.page.locator("#state", has_text="ok").wait_for()
         assert run.finish().code == 0
         now = seen.view("now")
-        now.locator(".result .badge", has_text="ok").wait_for()
+        now.locator(".sentence.is-good").wait_for()
         sentence = now.locator(".sentence").inner_text()
         rows = now.locator("tbody tr")
         rows.filter(has_text="ended").nth(1).wait_for()
@@ -224,8 +224,8 @@ def test_the_link_of_a_launch_on_a_terminal_shows_its_end(look: Look, tmp_path: 
         says(seen, "running on 2 nodes")
         (tmp_path / "go").touch()
         seen.page.locator(".next", has_text="rdzv ui r, to see this again").wait_for()
-        seen.page.locator(".result .badge", has_text="ok").wait_for()
-        seen.page.locator("#link", has_text="the server of this page have ended").wait_for()
+        seen.page.locator("#state", has_text="ok").wait_for()
+        seen.page.locator("#link", has_text="The run has ended, and the server").wait_for()
         assert process.wait(40) == 0
 
 
@@ -242,7 +242,7 @@ def test_a_run_is_cancelled_from_the_page_after_a_question(look: Look, tmp_path:
         dialog.get_by_label("Reason").fill("seen enough")
         dialog.get_by_role("button", name="Cancel the run").click()
         seen.page.locator("#state", has_text="cancelled").wait_for()
-        seen.page.locator(".result", has_text="seen enough").wait_for()
+        seen.page.locator(".sentence", has_text="seen enough").wait_for()
         outcome = run.finish()
         assert outcome.code == ExitCode.CANCELLED
         assert "seen enough" in outcome.last_line
@@ -284,6 +284,6 @@ def test_behind_a_prefix_of_a_proxy(
         seen.view("now")
         (tmp_path / "go").touch()
         seen.page.locator("#state", has_text="ok").wait_for()
-        seen.page.locator(".result .badge", has_text="ok").wait_for()
+        seen.page.locator("#state", has_text="ok").wait_for()
         assert not seen.page.locator("#link").is_visible()
         assert run.finish().code == 0

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from launcher.ui.shapes import Slot
-from launcher.ui.slots import LONG_SILENCE_SECONDS, marked, slot_row
-from rendezvous.wire.run import NodeState, SlotState, SlotStatus
+from launcher.ui.slots import LONG_SILENCE_SECONDS, marked, slot_row, suspected
+from rendezvous.wire.run import NodeState, Result, SlotState, SlotStatus, Suspect
 
 
-def row(**known: Any) -> Slot:
+def status(**known: Any) -> SlotStatus:
     """Of a slot that runs, but for what is given."""
     usual: dict[str, Any] = {
         "slot": 3,
@@ -22,7 +22,11 @@ def row(**known: Any) -> Slot:
         "node": 2,
         "hostname": "gpu-3",
     }
-    return slot_row(SlotStatus(**usual | known), [])
+    return SlotStatus(**usual | known)
+
+
+def row(**known: Any) -> Slot:
+    return slot_row(status(**known), [])
 
 
 FAILED = {"node_state": NodeState.EXITED, "exit_code": 1, "problem": "out of memory"}
@@ -97,11 +101,36 @@ def test_the_first_cause_is_red_and_marked_and_comes_before_who_failed_after_it(
     known: dict[str, Any],
 ) -> None:
     whole = row(**known)
-    found = marked(whole, "first cause")
-    assert (found["tone"], found["mark"]) == ("bad", "first cause")
+    result = Result(status="failed", exit_code=1, message="node 2 failed", rank=17)
+    found = marked(whole, "first cause", status(**known), result)
+    assert (found["tone"], found["mark"], found["suspect"]) == ("bad", "first cause", 17)
     assert found["worse"] > whole["worse"]
     assert found["worse"] > row(**FAILED)["worse"] > row(**STOPPED)["worse"]
     assert row(**FAILED)["mark"] == ""
+
+
+@pytest.mark.parametrize(
+    ("message", "words", "problem"),
+    [
+        ("node 2 failed: out of memory (limit 64 GiB)", "ended, exit code 1", ""),
+        ("node 2 failed", "ended, exit code 1: out of memory", "out of memory"),
+    ],
+)
+def test_the_cause_that_the_sentence_says_is_not_said_again_in_the_row(
+    message: str, words: str, problem: str
+) -> None:
+    result = Result(status="failed", exit_code=1, message=message)
+    found = marked(row(**FAILED), "first cause", status(**FAILED), result)
+    assert (found["words"], found["problem"]) == (words, problem)
+
+
+@pytest.mark.parametrize(("slow", "mark"), [(True, "slow"), (False, "waited for")])
+def test_whom_the_others_wait_for_is_coloured_and_stands_above_who_runs(
+    slow: bool, mark: str
+) -> None:
+    found = suspected(row(), Suspect(slot=3, rank=9, slow=slow))
+    assert (found["tone"], found["mark"], found["suspect"]) == ("wait", mark, 9)
+    assert row(**FAILED)["worse"] > found["worse"] > row(problem="a GPU is lost")["worse"]
 
 
 def test_silence_is_told_in_whole_seconds_once_it_is_long() -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from launcher.ui import told as told_module
 from launcher.ui.shapes import State
 from launcher.ui.told import EVENTS_TOLD, End, LaunchFacts, Told
+from rendezvous.wire.machine import MachineSample, NodeMachine
 from rendezvous.wire.metrics import MetricLine, encoded
 from rendezvous.wire.run import (
     EpochEnd,
@@ -24,6 +25,7 @@ from rendezvous.wire.run import (
     RunStatus,
     SlotState,
     SlotStatus,
+    Suspect,
 )
 from tests.support.nightly import examples
 
@@ -91,6 +93,9 @@ class Viewer:
         for part, name in (("slots", "slot"), ("ranks", "rank")):
             known = {one[name]: one for one in [*state[part], *cast(Any, change).get(part, [])]}
             state[part] = [known[number] for number in sorted(known)]
+        if usage := change.get("usage"):
+            before = state["usage"]["points"] if state["usage"] else []
+            state["usage"] = {**usage, "points": [*before, *usage["points"]]}
         state["events"] = [*state["events"], *change.get("events", [])][-EVENTS_TOLD:]
 
 
@@ -113,7 +118,7 @@ def test_each_number_of_an_event_a_row_and_the_head_stands_under_its_name() -> N
     numbers = {"number": 9, "slot": 2, "rank": 5, "step": 7, "at_seconds": 1.5}
     told.rows([MetricLine.model_validate(numbers | {"values": {"loss": 0.5}})])
     assert told.state()["ranks"] == [
-        {"rank": 5, "slot": 2, "step": 7, "at": 1.5, "values": {"loss": 0.5}}
+        {"rank": 5, "slot": 2, "step": 7, "at": 1.5, "pace": None, "values": {"loss": 0.5}}
     ]
     head: dict[str, Any] = {
         "epoch": 6,
@@ -141,6 +146,50 @@ def test_of_two_first_causes_the_first_one_is_marked_no_more() -> None:
         told.status(status(*rows, result=failed, phase=Phase.FINISHED))
         viewer.look()
         assert [row["slot"] for row in viewer.state["slots"] if row["mark"]] == [cause]
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_whom_the_others_wait_for_is_marked_as_long_as_they_do(slow: bool) -> None:
+    told = made()
+    viewer = Viewer(told)
+    rows = [slot(number, node=number, node_state=NodeState.RUNNING) for number in range(3)]
+    suspect = Suspect(slot=1, rank=9, slow=slow)
+    words = "nothing has moved for 5 s: rank 9 has not called it"
+    told.status(status(*rows, suspect=suspect, stall=f"{words}; try: rdzv logs llama --rank 9"))
+    viewer.look()
+    marks = [(row["mark"], row["suspect"], row["tone"]) for row in viewer.state["slots"]]
+    mark = "slow" if slow else "waited for"
+    assert marks == [("", None, "good"), (mark, 9, "wait"), ("", None, "good")]
+    head = viewer.state["head"]
+    assert (head["stall"], head["next_step"]) == (words, "rdzv logs llama --rank 9")
+    told.status(status(*rows))
+    viewer.look()
+    assert [row["mark"] for row in viewer.state["slots"]] == ["", "", ""]
+    assert viewer.state["head"]["next_step"] == ""
+    failed = Result(status="failed", exit_code=3, message="it failed", slot=2)
+    told.status(status(*rows, suspect=suspect, result=failed, phase=Phase.FINISHED))
+    viewer.look()
+    assert [row["mark"] for row in viewer.state["slots"]] == ["", "", "first cause"]
+
+
+def test_usage_and_checks_are_changes_and_stay_through_every_status() -> None:
+    told = made()
+    viewer = Viewer(told)
+    assert viewer.state["usage"] is None
+    assert not told.machines(1.0, [NodeMachine(slot=0)])
+    assert told.changes(viewer.state["n"]) is None
+    for at in (30.0, 60.0):
+        sample = MachineSample(memory_used=1, memory_total=4)
+        assert told.machines(at, [NodeMachine(slot=0, sample=sample)])
+        viewer.look()
+    busy = [None, 25, None, None]
+    expected = {"points": [[30.0, *busy], [60.0, *busy]], "slots": {"0": busy}}
+    assert viewer.state["usage"] == told.state()["usage"] == expected
+    told.checks("8 ok")
+    told.status(status())
+    viewer.look()
+    assert viewer.state["head"]["checks"] == "8 ok"
+    assert viewer.resets == 0
 
 
 # ---- one after another ---------------------------------------------------------------------------
@@ -271,6 +320,26 @@ def test_of_a_failed_run_the_first_cause_comes_first_and_who_was_stopped_is_grey
     change = told.changes(n)
     assert change is not None
     assert [row["slot"] for row in change["slots"]] == [2]
+
+
+def test_a_node_is_stopped_because_of_another_one_that_has_failed() -> None:
+    told = made()
+    nodes = [slot(5 - number, node=number, nproc_per_node=2) for number in range(3)]
+    told.status(status(*nodes))
+    assert [told.has_stopped(node) for node in range(3)] == [False] * 3
+    assert [told.first_rank(node) for node in range(3)] == [0, 2, 4]
+    nodes[1] = nodes[1].model_copy(update={"exit_code": 1})
+    nodes[2] = nodes[2].model_copy(update={"exit_code": 143, "stopped": True})
+    told.status(status(*nodes))
+    assert [told.has_stopped(node) for node in range(3)] == [True, False, True]
+    for how, node, expected in (
+        ("failed", 0, [False, True, True]),
+        ("cancelled", None, [True, True, True]),
+        ("ok", None, [False, False, False]),
+    ):
+        result = Result(status=how, exit_code=0, message="x", node=node)  # type: ignore[arg-type]
+        told.ended(End(how, "x", "", result))
+        assert [told.has_stopped(node) for node in range(3)] == expected
 
 
 def test_a_slot_comes_with_its_phases_and_again_when_one_of_both_changes() -> None:

@@ -16,6 +16,7 @@ from worker.program.log_index import (
     MARK_BYTES,
     MARK_SECONDS,
     IndexedLog,
+    LogTimes,
     has_times,
     index_of,
     line_at,
@@ -57,14 +58,14 @@ def test_the_index_leads_to_what_was_written_at_a_time(log: Path) -> None:
     assert offset_at(log, 9_999.0) == 40 * MARK_BYTES // 2
 
 
-def test_who_says_little_has_a_mark_a_minute_and_silence_is_older(log: Path) -> None:
+def test_who_says_little_has_a_mark_now_and_then_and_silence_is_older(log: Path) -> None:
     clock = Clock()
     file = IndexedLog(log, 0, clock)
     for _ in range(10):
         file.write(b"loss\n")
         clock.now += MARK_SECONDS / 2
     assert index_of(log).stat().st_size == 5 * 32
-    assert offset_at(log, clock.now - 31.0) == 40
+    assert offset_at(log, clock.now - MARK_SECONDS / 2 - 0.1) == 40
     assert offset_at(log, clock.now) == 50  # nothing was written since
     clock.now += 3_600.0
     file.write(b"late\n")
@@ -72,6 +73,35 @@ def test_who_says_little_has_a_mark_a_minute_and_silence_is_older(log: Path) -> 
     assert offset_at(log, clock.now - 600.0) == 50
     assert offset_at(log, clock.now + 1.0) == 50
     assert offset_at(log, clock.now + MARK_SECONDS) == 55
+
+
+def test_a_place_has_a_time_between_those_of_the_marks_around_it(log: Path) -> None:
+    clock = Clock()
+    file = IndexedLog(log, 0, clock)
+    for seconds in (0.0, 1.0, MARK_SECONDS, 600.0, 0.5):
+        clock.now += seconds
+        file.write(b"loss\n")
+    file.close()
+    os.utime(log, (1_703.0, 1_703.0))  # 100 s after the last write: by somebody else
+    times = LogTimes(log)
+    found = [times.at(offset) for offset in (0, 5, 10, 12, 15, 20, 1_000)]
+    first, second, third, within, late, last, beyond = (one or 0.0 for one in found)
+    assert (first, third) == (1_000.0, 1_003.0)
+    assert 1_000.0 < second < 1_000.0 + MARK_SECONDS
+    assert third < within < third + MARK_SECONDS  # and not in the middle of the silence
+    assert late == 1_603.0
+    assert late < last < late + MARK_SECONDS
+    assert beyond >= late
+    assert found == sorted(found, key=lambda one: one or 0.0)
+
+
+@pytest.mark.parametrize("damage", [None, b"", b"x" * 64, b"\xff" * 32, b"1" * 31])
+def test_without_an_index_no_time_is_known(log: Path, damage: bytes | None) -> None:
+    log.write_bytes(b"words\n")
+    if damage is not None:
+        index_of(log).write_bytes(damage)
+    assert LogTimes(log).at(3) is None
+    assert LogTimes(log.with_name("none.log")).at(0) is None
 
 
 def test_a_clock_that_was_set_back_has_a_mark(log: Path) -> None:

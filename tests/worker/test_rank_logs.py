@@ -10,11 +10,13 @@ import pytest
 
 from tests.worker.programs.started import Recording
 from worker.program.log_file import first_part, older_part
+from worker.program.output import LAUNCHER
 from worker.program.rank_logs import (
     RankLog,
     RankLogs,
     RankPlace,
     rank_log_name,
+    read_launcher_log_name,
     read_rank_log_name,
 )
 
@@ -46,6 +48,22 @@ def test_each_rank_has_a_file_by_its_global_number_and_all_is_passed_on(tmp_path
     assert files(tmp_path) == {"rank-2.log": b"loss 2\n", "rank-3.log": b"loss 3\noh\n"}
     assert behind.of("stdout") == b"loss 3\ntorchrun says\nloss 2\n"
     assert all(path.stat().st_mode & 0o777 == 0o600 for path in tmp_path.iterdir())
+
+
+def test_the_launcher_has_a_file_by_the_number_of_its_node(tmp_path: Path) -> None:
+    for epoch in (0, 4):
+        kept, behind = logs(tmp_path, node=7, epoch=epoch)
+        kept.write("stdout", b"loss 2\n", 0)
+        kept.write("stderr", b"W0101 banner\n", LAUNCHER)
+        kept.close()
+        assert behind.of("stderr") == b"W0101 banner\n"
+    assert {name: text for name, text in files(tmp_path).items() if "launcher" in name} == {
+        "launcher-7.log": b"W0101 banner\n",
+        "launcher-7.e4.log": b"W0101 banner\n",
+    }
+    assert read_launcher_log_name("launcher-7.e4.log") == (7, 4)
+    assert read_launcher_log_name("rank-7.log") is None
+    assert read_rank_log_name("launcher-7.log") is None
 
 
 def test_who_says_nothing_has_no_file(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ class LogPlaces:
     def keep_ranks(self, output: Output) -> RankLogs:
         """The logs of the ranks that have streams of their own, in front of the node's."""
         limit = min(self.limit or RANK_LOG_BYTES, RANK_LOG_BYTES)
-        place = RankPlace(self.folder, self.first, self.epoch, limit, self.divider)
+        place = RankPlace(self.folder, self.first, self.epoch, limit, self.divider, self.node)
         return RankLogs(output, place)
 
 

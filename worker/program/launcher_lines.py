@@ -113,6 +113,11 @@ class LauncherLines:
         """Tell whether a line has come that is folded, or may be, but for the banner."""
         return bool(self._held or self._block or self.folded.keys() - {Why.AT_START})
 
+    @property
+    def is_holding(self) -> bool:
+        """Tell whether it is not decided yet of a line that has come whether it is folded."""
+        return bool(self._held or self._block)
+
     def take(self, line: str) -> list[str]:
         """Read a line, without its line feed; returns those to show now, in their order."""
         shown = self._next(line)

@@ -18,7 +18,7 @@ from typing import IO
 from worker.program.log_file import LogFile, first_part, older_part
 
 MARK_BYTES = 64 << 10
-MARK_SECONDS = 60.0
+MARK_SECONDS = 2.0
 """What is written so long after a mark has one of its own."""
 _MARK = "%015d %015.3f\n"
 _MARK_LENGTH = 32
@@ -39,8 +39,8 @@ def offset_at(log: Path, at: float) -> int | None:
     """The nearest known place in this part of a log before which nothing was written at that time
     or later; None: there is none, and older parts may be as young.
 
-    What was written within a minute before that time, or 64 KiB, may be behind the place. Without
-    an index it is the end of a file that nobody has written into since.
+    What was written within `MARK_SECONDS` before that time, or 64 KiB, may be behind the place.
+    Without an index it is the end of a file that nobody has written into since.
 
     Args:
         log: The file.
@@ -79,7 +79,11 @@ def _by_marks(log: Path, at: float, size: int) -> int | None:
 
 def _mark(file: IO[bytes], number: int) -> tuple[int, float]:
     file.seek(number * _MARK_LENGTH)
-    offset, _, when = file.read(_MARK_LENGTH).partition(b" ")
+    return _parsed(file.read(_MARK_LENGTH))
+
+
+def _parsed(line: bytes) -> tuple[int, float]:
+    offset, _, when = line.partition(b" ")
     return int(offset), float(when)
 
 
@@ -104,6 +108,47 @@ def line_at(file: IO[bytes], offset: int) -> int:
     before = file.read(offset - begin)
     found = before.rfind(b"\n") + 1
     return begin + found if found or not begin else offset
+
+
+class LogTimes:
+    """The times of places in one part of a log, as its index knows them.
+
+    A place between two marks has a time between theirs, by its distance from each: what follows a
+    mark was written within `MARK_SECONDS` of it. Places are asked for in their order.
+
+    Args:
+        log: The file; without an index no time is known.
+    """
+
+    def __init__(self, log: Path) -> None:
+        self._marks = _marks_of(log)
+        self._next = 0
+
+    def at(self, offset: int) -> float | None:
+        """When what is in this place was written, as `time.time()`; None: not known."""
+        marks = self._marks
+        while self._next < len(marks) and marks[self._next][0] <= offset:
+            self._next += 1
+        if not self._next:
+            return None
+        begin, when = marks[self._next - 1]
+        if self._next == len(marks):
+            return when
+        end, then = marks[self._next]
+        passed = min(then - when, MARK_SECONDS)
+        return when + max(0.0, passed) * (offset - begin) / (end - begin)
+
+
+def _marks_of(log: Path) -> list[tuple[int, float]]:
+    """The marks of a part of a log, and its end, which was written last."""
+    try:
+        known = log.stat()
+        data = index_of(log).read_bytes()
+        lines = (data[at : at + _MARK_LENGTH] for at in range(0, len(data), _MARK_LENGTH))
+        marks = [_parsed(line) for line in lines if len(line) == _MARK_LENGTH]
+    except (OSError, ValueError):  # there is none, or it is damaged
+        return []
+    return [*marks, (known.st_size + 1, known.st_mtime)] if marks else []
 
 
 class IndexedLog(LogFile):

@@ -2,7 +2,7 @@
 
 What comes by a rank's own stream is in both: the node's log has everything in the order in which it
 came, and the rank's can be read without the others. A rank that has no stream of its own has no
-log: its words are in the node's alone.
+log: its words are in the node's alone. The launcher that starts the ranks has such a log as well.
 
 Each is kept as the node's is (`log_file`, `log_index`), with a limit of its own.
 """
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 RANK_LOG_BYTES = 256 << 20
 """What the log of one rank may have; less where --log-limit is less."""
-_NAME = re.compile(r"rank-(\d{1,9})(?:\.e([1-9]\d{0,8}))?\.log")
+_NAME = re.compile(r"(rank|launcher)-(\d{1,9})(?:\.e([1-9]\d{0,8}))?\.log")
 
 
 def rank_log_name(rank: int, epoch: int = 0) -> str:
@@ -31,8 +31,22 @@ def rank_log_name(rank: int, epoch: int = 0) -> str:
 
 def read_rank_log_name(name: str) -> tuple[int, int] | None:
     """What `rank_log_name` was given; None where it made no such name."""
+    return _read_name(name, "rank")
+
+
+def launcher_log_name(node: int, epoch: int = 0) -> str:
+    """The log of the launcher of a node's ranks, by the node's number; see `rank_log_name`."""
+    return f"launcher-{node}.e{epoch}.log" if epoch else f"launcher-{node}.log"
+
+
+def read_launcher_log_name(name: str) -> tuple[int, int] | None:
+    """What `launcher_log_name` was given; None where it made no such name."""
+    return _read_name(name, "launcher")
+
+
+def _read_name(name: str, whose: str) -> tuple[int, int] | None:
     found = _NAME.fullmatch(name)
-    return found and (int(found[1]), int(found[2] or 0))
+    return (int(found[2]), int(found[3] or 0)) if found and found[1] == whose else None
 
 
 class RankLog(IndexedLog):
@@ -50,6 +64,7 @@ class RankPlace(NamedTuple):
         epoch: Of a program that has started again; 0: it has not.
         limit: The bytes that each may have.
         divider: A line in front of what is appended to a log that has something in it.
+        node: Its number, which the log of its launcher is named by; None: that has none.
     """
 
     folder: Path
@@ -57,10 +72,17 @@ class RankPlace(NamedTuple):
     epoch: int = 0
     limit: int = RANK_LOG_BYTES
     divider: str = ""
+    node: int | None = None
+
+    def path(self, rank: int) -> Path:
+        """The log of a local rank, or of the launcher."""
+        if rank == LAUNCHER and self.node is not None:
+            return self.folder / launcher_log_name(self.node, self.epoch)
+        return self.folder / rank_log_name(self.first + rank, self.epoch)
 
 
 class RankLogs:
-    """An output in front of another one, which keeps what each rank has written.
+    """An output in front of another one, which keeps what each rank has written, and the launcher.
 
     A log is made with the first that its rank writes. What cannot be written is said once, and
     never holds up the program.
@@ -78,7 +100,7 @@ class RankLogs:
 
     def write(self, stream: Stream, data: bytes, rank: int | None = None) -> None:
         """See the protocol."""
-        if rank is not None and rank != LAUNCHER:
+        if rank is not None and (rank != LAUNCHER or self._place.node is not None):
             self._keep(rank, data)
         self._output.write(stream, data, rank)
 
@@ -102,14 +124,12 @@ class RankLogs:
                 log.write(data)
         except OSError as error:
             if self._works:
-                name = rank_log_name(self._place.first + rank, self._place.epoch)
-                path = self._place.folder / name
+                path = self._place.path(rank)
                 logger.warning("the log file %s has gaps from here on: %s", path, error.strerror)
             self._works = False
 
     def _opened(self, rank: int) -> RankLog:
-        folder, first, epoch, limit, divider = self._place
-        log = RankLog(folder / rank_log_name(first + rank, epoch), limit)
-        if divider and log.has_content:
-            log.write(f"\n{divider}\n".encode())
+        log = RankLog(self._place.path(rank), self._place.limit)
+        if self._place.divider and log.has_content:
+            log.write(f"\n{self._place.divider}\n".encode())
         return log

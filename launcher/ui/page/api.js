@@ -142,14 +142,19 @@ export class Kept {
   }
 
   async *lines(run, what, { rank = "", node = "", grep = [] }) {
-    const is = (piece, what, number) => new RegExp(`^${what}[- ]${number}\\b`).test(piece.source ?? "");
-    const ownLogs = this.saved.logs.some((piece) => is(piece, "rank", "\\d+"));
-    const chosen = (piece) => rank === "" ? node === "" || is(piece, "node", node)
-      : ownLogs ? is(piece, "rank", rank) : is(piece, "node", this.#nodeOf(Number(rank)));
+    const numbered = (piece) => /^(rank|node|launcher)[- ](\d+)/.exec(piece.source ?? "") ?? ["", "", ""];
+    const ownLogs = this.saved.logs.some((piece) => numbered(piece)[1] === "rank");
+    const chosen = (piece) => {
+      const [, whose, number] = numbered(piece);
+      if (rank !== "") return ownLogs ? whose === "rank" && number === String(rank) : whose === "node" && Number(number) === this.#nodeOf(Number(rank));
+      return node === "" || String(whose === "rank" ? this.#nodeOf(Number(number)) : number) === String(node);
+    };
+    const has = (line) => !grep.length || grep.some((word) => line.includes(word));
     for (const piece of this.saved.logs) {
       if (piece.source && !chosen(piece)) continue;
-      const has = (line) => !grep.length || grep.some((word) => line.includes(word));
-      yield { ...piece, lines: (piece.lines ?? []).filter(has) };
+      const { lines = [], at, kinds = "" } = piece;
+      const kept = [...lines.keys()].filter((one) => has(lines[one]));
+      yield { ...piece, lines: kept.map((one) => lines[one]), at: at && kept.map((one) => at[one]), kinds: kept.map((one) => kinds[one] ?? "-").join("") };
     }
     yield { over: true };
   }

@@ -1,5 +1,19 @@
 // What the pictures share: sharp on any screen, and read by pointer and by keyboard.
 
+const DARK = matchMedia("(prefers-color-scheme: dark)");
+const colours = new Map();
+
+/** A colour of the style sheet, as a canvas needs it: of the theme that is shown, which is asked once for each. */
+export function colour(name) {
+  const key = `${name} ${document.documentElement.dataset.theme} ${DARK.matches}`;
+  if (!colours.has(key)) {
+    const probe = document.getElementById("probe");
+    probe.style.color = `var(--${name})`;
+    colours.set(key, getComputedStyle(probe).color);
+  }
+  return colours.get(key);
+}
+
 /** Make a canvas so large, in pixels of the page; returns where to draw. */
 export function sized(canvas, width, height) {
   const ratio = window.devicePixelRatio || 1;

@@ -1,6 +1,7 @@
 // The values that the ranks have reported, over their steps: a diagram for each name.
 
-import { clip, colour, el, fill, loaded, note, say, section } from "./dom.js";
+import { colour } from "./canvas.js";
+import { clip, el, fill, loaded, note, say, section } from "./dom.js";
 import { grouped, value } from "./words.js";
 
 const AGAIN_MS = 2000;

@@ -115,13 +115,6 @@ export function button(words, press, attributes = {}) {
   return el("button", { type: "button", ...attributes, on: { click: press } }, words);
 }
 
-/** A colour of the style sheet, as a canvas needs it: of the theme that is shown. */
-export function colour(name) {
-  const probe = document.getElementById("probe");
-  probe.style.color = `var(--${name})`;
-  return getComputedStyle(probe).color;
-}
-
 /**
  * Show what a request brings: that it is under way, that there is nothing, that it has failed, or
  * what has come. Each says so in words. Returns what asks again.
@@ -162,6 +155,6 @@ export function eachPhase(ctx, again) {
 export function failed(what, error, again) {
   return el("div", { class: "note failed", role: "alert" },
     el("p", {}, `Could not load ${what}: ${clip(error.message)}`),
-    error.hint ? el("p", {}, `try: ${clip(error.hint)}`) : null,
+    error.hint ? el("p", {}, `Try: ${clip(error.hint)}`) : null,
     button("Try again", again));
 }

@@ -5,9 +5,14 @@ import { counted, duration } from "./words.js";
 
 const SHOWN = 500;
 
-function rowOf(event) {
+function nodeOf({ slot }, { store }) {
+  if (slot === null) return "";
+  return store.slots.has(slot) ? store.nameOf(store.slots.get(slot)) : `slot ${slot}`;
+}
+
+function rowOf(event, ctx) {
   const phase = `${clip(event.phase, 40)}${event.epoch > 1 ? `, epoch ${event.epoch}` : ""}`;
-  return row([duration(event.at), clip(event.kind, 80), event.slot ?? "", phase, clip(event.reason)]);
+  return row([duration(event.at), clip(event.kind, 80), nodeOf(event, ctx), phase, clip(event.reason)]);
 }
 
 /** See `VIEWS` in run.js. */
@@ -16,7 +21,7 @@ export function eventsView(place, ctx) {
   let most = SHOWN;
   let rows = new Map();
   let allThere = Boolean(ctx.source.saved);
-  const { whole, body } = table("Events, the newest first", ["At", "Event", "Slot", "Phase", "Why"]);
+  const { whole, body } = table("Events, the newest first", ["At", "Event", "Node", "Phase", "Why"]);
   const box = el("input", { type: "checkbox", on: { change: () => {
     usual = box.checked;
     draw();
@@ -46,7 +51,7 @@ export function eventsView(place, ctx) {
     const all = ctx.store.events.filter((event) => usual || !event.usual);
     const shown = all.slice(-most).reverse();
     // An event does not change: its row is made once, as long as it is shown.
-    rows = new Map(shown.map((event) => [event.number, rows.get(event.number) ?? rowOf(event)]));
+    rows = new Map(shown.map((event) => [event.number, rows.get(event.number) ?? rowOf(event, ctx)]));
     body.replaceChildren(...rows.values());
     const hidden = ctx.store.events.length - all.length;
     say(none, hidden ? `Only usual events so far: ${counted(hidden, "event")} not shown.` : "Nothing has happened yet.");

@@ -7,7 +7,7 @@ const MOST_PLACES = 100;
 function lookOf(look) {
   return [
     el("p", { class: "sentence" }, clip(look.sentence, 1000)),
-    look.next_step ? el("p", { class: "next" }, `try: ${clip(look.next_step, 1000)}`) : null,
+    look.next_step ? el("p", { class: "next" }, `Try: ${clip(look.next_step, 1000)}`) : null,
     look.places.length ? null : note("No rank could be seen.", "nothing"),
     look.places.slice(0, MOST_PLACES).map((one, number) => el("details", { open: number < 2 },
       el("summary", {}, `${clip(one.head, 200)} `, el("span", { class: "dim" }, `ranks ${clip(one.ranks, 80)}`)),
@@ -46,7 +46,8 @@ export function hangView(place, ctx) {
   fill(place, stall, el("p", {}, again), may, found);
   const head = () => {
     const now = ctx.store.head;
-    say(stall, clip(now.stall, 1000) || clip(now.silence, 1000) || unfound(now));
+    const next = now.stall && now.next_step && !now.over ? `. Try: ${clip(now.next_step, 1000)}` : "";
+    say(stall, now.stall ? clip(now.stall, 1000) + next : clip(now.silence, 1000) || unfound(now));
     show(again, ctx.actions && !now.over);
     show(may, !ctx.actions && !now.over);
   };

@@ -13,8 +13,11 @@ export function checksView(place, ctx) {
     (found) => found.findings.length ? "" : found.total || "Nothing was checked yet.",
     (found) => {
       const { whole, body } = table("What was checked before the start, the worst first", ["Result", "Check", "What was found"]);
-      body.append(...found.findings.map((one) => row([badge(one.level, TONES[one.level]), clip(one.check, 80),
-        [clip(one.text, 1000), one.fix ? el("p", { class: "next" }, `try: ${clip(one.fix, 1000)}`) : null]])));
+      // A saved file has no server that would have the page.
+      const named = (check) => ctx.source.saved ? clip(check, 80) : el("a", { href: `docs/checks.md#:~:text=${encodeURIComponent(check)}`,
+        target: "_blank", rel: "noopener" }, clip(check, 80));
+      body.append(...found.findings.map((one) => row([badge(one.level, TONES[one.level]), named(one.check),
+        [clip(one.text, 1000), one.fix ? el("p", { class: "next" }, `Try: ${clip(one.fix, 1000)}`) : null]])));
       return [el("p", {}, clip(found.total)), scrolls("Checks", whole)];
     });
   again();
@@ -34,10 +37,10 @@ export function machinesView(place, ctx) {
     (found) => {
       // Most runs have the same facts of each machine: their names are the columns.
       const names = [...new Set(found.flatMap((machine) => machine.facts.map(([name]) => name)))];
-      const { whole, body } = table("Machines of the nodes", ["Slot", "Node", "Host", ...names.map((name) => clip(name, 60))]);
+      const { whole, body } = table("Machines of the nodes", ["Node", "Host", ...names.map((name) => clip(name, 60))]);
       const rows = found.map((machine) => {
         const facts = new Map(machine.facts);
-        return row([machine.slot, machine.node ?? "", clip(machine.host, 80), ...names.map((name) => clip(facts.get(name), 200))]);
+        return row([ctx.store.nameOf(machine), clip(machine.host, 80), ...names.map((name) => clip(facts.get(name), 200))]);
       });
       const reveal = () => {
         body.append(...rows.slice(body.children.length, most));
@@ -111,7 +114,7 @@ export function environmentView(place, ctx) {
       body.append(...rows.map(({ line }) => line));
       apply();
       return [el("p", {}, clip([found.host, found.transport].filter(Boolean).join("; "))), scrolls("Variables", whole),
-        found.table ? section("Table of nodes", el("pre", { tabindex: "0" }, found.table)) : null];
+        found.table ? el("details", {}, el("summary", {}, "Digest of the table of nodes"), el("pre", { tabindex: "0" }, found.table)) : null];
     })();
   return {};
 }

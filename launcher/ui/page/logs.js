@@ -1,47 +1,37 @@
 // What the programs print: the newest lines, and those that come.
 
-import { add, button, choice, clip, el, field, fill, note, say } from "./dom.js";
+import { button, choice, clip, el, field, fill, note, say } from "./dom.js";
+import { errorButton, Pane } from "./logpane.js";
 
-const MOST_LINES = 5000;
+const MOST_AT_FIRST = 12000; // lines of all ranks together
+const MOST_OF_EACH = 1000;
+const LEAST_OF_EACH = 20;
+const MOST_NODES = 64; // of more, a node has to be chosen: all of them would send their lines
 const MOST_CHIPS = 32;
 const MOST_TEXTS = 8;
 const AGAIN_MS = 3000;
 const TYPING_MS = 300;
 const QUIET_MS = 2000;
+const TIMELESS = " Lines without a time appear in the order in which they came.";
 const LEVELS = [["", "all"], ["warning", "warnings and errors"], ["error", "errors"]];
 
-/** One stream of lines at a time into one pane, which sticks to its end only where the reader is. */
-class Pane {
-  #held = [];
+/** How many ranks there are on some nodes. */
+function ranksOf(nodes) {
+  return nodes.reduce((sum, slot) => sum + slot.processes, 0);
+}
 
-  constructor() {
-    this.box = el("div", { class: "log", role: "log", tabindex: "0", "aria-label": "Log", "aria-live": "off" });
-  }
-
-  clear() {
-    this.#held = [];
-    this.box.replaceChildren();
-  }
-
-  take(lines, kind = "") {
-    if (!this.#held.length) requestAnimationFrame(() => this.#flush());
-    for (const line of lines) this.#held.push([clip(line, 16384), kind]);
-    if (this.#held.length > MOST_LINES) this.#held.splice(0, this.#held.length - MOST_LINES);
-  }
-
-  #flush() {
-    const { box } = this;
-    const follows = box.scrollHeight - box.scrollTop - box.clientHeight < 40;
-    add(box, this.#held.map(([line, kind]) => el("div", { class: kind || false }, line || " ")));
-    this.#held = [];
-    while (box.childElementCount > MOST_LINES) box.firstChild.remove();
-    if (follows) box.scrollTop = box.scrollHeight;
-  }
+/** Which lines are asked for: of one log, or of all that the chosen nodes have. */
+function whichLines(ctx, { rank, node }) {
+  const nodes = ctx.store.nodes().filter((slot) => node === "" || slot.node === Number(node));
+  const all = rank === "" && nodes.length <= MOST_NODES;
+  const each = Math.floor(MOST_AT_FIRST / Math.max(1, ranksOf(nodes)));
+  const lines = rank === "" && !all ? 200 : Math.min(MOST_OF_EACH, rank === "" ? Math.max(LEAST_OF_EACH, each) : MOST_OF_EACH);
+  return { rank, node, all, lines };
 }
 
 /** A radio group of ranks, or a field for the number where they are many. */
 function rankControl(ctx, rank) {
-  const count = ctx.store.nodes().reduce((sum, slot) => sum + slot.processes, 0);
+  const count = ranksOf(ctx.store.nodes());
   const go = (chosen) => ctx.go({ rank: chosen, node: null });
   if (count > MOST_CHIPS || !count) {
     const input = el("input", { type: "number", min: "0", value: rank, placeholder: "all", on: {
@@ -58,7 +48,8 @@ function rankControl(ctx, rank) {
 export function logsView(place, ctx) {
   const { rank = "", node = "" } = ctx.route;
   const { saved } = ctx.source;
-  const pane = new Pane();
+  const pane = new Pane((errors) => first.update(errors), rank === "");
+  const first = errorButton(place, () => pane.toFirstError());
   const state = note("", "", { role: "status" });
   // What is chosen here stays chosen while the reader goes from rank to rank.
   const asked = (ctx.asked ??= { level: "", grep: "", epoch: "", follow: true });
@@ -78,22 +69,23 @@ export function logsView(place, ctx) {
 
   /** Show one answer to its end; whether nothing more is to be asked. */
   async function once(signal, follow) {
-    const values = { rank, node, epoch: asked.epoch, grep: texts(), level: asked.level, lines: rank === "" ? 200 : 1000, follow };
+    const values = { ...whichLines(ctx, { rank, node }), epoch: asked.epoch, grep: texts(), level: asked.level, follow };
     const waited = setTimeout(() => say(state, "No line has come yet; new lines appear here."), QUIET_MS);
-    let found = false;
+    let [found, timeless] = [false, ""];
     try {
-      for await (const { source = "", lines = [], note: said = "", over } of ctx.source.lines(ctx.run, "logs", values, signal)) {
+      for await (const { source = "", lines = [], at, kinds, note: said = "", over } of ctx.source.lines(ctx.run, "logs", values, signal)) {
         if (signal.aborted) return true;
         if (lines.length || said) {
           if (!found) pane.clear();
           found = true;
           clearTimeout(waited);
-          say(state, follow ? "New lines appear at the end." : "");
-          pane.take(rank === "" && source ? lines.map((line) => `[${source}] ${line}`) : lines);
-          if (said) pane.take([said], "said");
+          if (source && !at && values.all) timeless = TIMELESS;
+          say(state, follow ? `New lines appear at the end.${timeless}` : timeless.trim());
+          pane.take(source, lines, at, kinds);
+          if (said) pane.take("", [said], null, "s");
         }
         if (over) {
-          say(state, found ? "That is all; nothing more comes." : "No line matches, or nothing was printed.");
+          say(state, found ? `End of the log.${timeless}` : "No line matches, or nothing was printed.");
           return true;
         }
       }
@@ -107,17 +99,20 @@ export function logsView(place, ctx) {
   async function read(signal) {
     pane.clear();
     say(state, "Loading the log …");
-    for (let first = true; !signal.aborted; first = false) {
+    for (let begins = true; !signal.aborted; begins = false) {
       const follow = asked.follow && !saved && !ctx.store.head.over;
       // Where a proxy holds back streams, the newest lines are asked for again and again.
       const polls = follow && ctx.feed?.polls;
       try {
-        if (!first && !polls) say(state, "Not connected; trying again.");
+        if (!begins && !polls && !ctx.store.head.over) say(state, "Not connected; trying again.");
         if ((await once(signal, follow && !polls)) && !polls) return;
       } catch (error) {
         if (signal.aborted || error.name === "AbortError") return;
         if (error.status === 401) return ctx.closed();
-        say(state, `Could not load the log: ${clip(error.message)}${error.hint ? `; try: ${clip(error.hint)}` : ""}`);
+        const hint = error.hint ? `; try: ${clip(error.hint)}` : "";
+        // As the banner says it: the server of `launch --ui` ends with its run, and no tunnel is at fault.
+        if (!error.status && ctx.store.head.over) say(state, `The run and the server of this page have ended. Try: rdzv logs ${clip(ctx.run, 80)}`);
+        else say(state, `Could not load the log: ${clip(error.message)}${hint}`);
         if (error.status >= 400 && error.status < 500) return;
       }
       await new Promise((done) => setTimeout(done, AGAIN_MS));
@@ -139,12 +134,14 @@ export function logsView(place, ctx) {
     field("Only lines with one of", filter),
     saved ? null : field("Level", choice(LEVELS, asked.level, set("level"))),
     !saved && epoch > 1 ? field("Epoch", choice([["", "newest"], ...epochs], asked.epoch, set("epoch"))) : null,
-    saved ? null : field("Follow", follow)), state, pane.box);
+    saved || ctx.store.head.over ? null : field("Follow", follow)),
+  el("div", { class: "controls ends" }, first.made, state), pane.box);
   restart();
   return {
     close() {
       clearTimeout(typing);
       abort.abort();
+      pane.close();
     },
   };
 }

@@ -1,9 +1,10 @@
 // The frame: session, address, tabs and theme; and one run at a time in it.
 
 import { heldSession, holdSession, Kept, Live, openSession } from "./api.js";
-import { button, fill, say, show } from "./dom.js";
+import { say, show } from "./dom.js";
 import { keyForm, runList } from "./doors.js";
 import { openRun, VIEWS } from "./run.js";
+import { makeTabs } from "./tabs.js";
 
 const at = (id) => document.getElementById(id);
 const main = at("main");
@@ -67,36 +68,26 @@ function draw() {
   }
 }
 
-function makeTabs() {
-  const names = Object.keys(VIEWS);
-  const tabs = names.map((name) => button(VIEWS[name][0], () => { location.hash = address({ view: name }); },
-    { role: "tab", id: `tab-${name}`, "aria-controls": "panel" }));
-  fill(at("tabs"), tabs);
-  at("tabs").addEventListener("keydown", (event) => {
-    const now = tabs.indexOf(document.activeElement);
-    const next = { ArrowRight: now + 1, ArrowLeft: now - 1 + tabs.length, Home: 0, End: tabs.length - 1 }[event.key];
-    if (now < 0 || next === undefined) return;
-    event.preventDefault();
-    tabs[next % tabs.length].focus();
-    tabs[next % tabs.length].click();
-  });
-}
-
 /** Dark or light, as the system has it until somebody chooses; what cannot be kept is lost. */
 function makeTheme() {
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  const isDark = () => (document.documentElement.dataset.theme || (system.matches ? "dark" : "light")) === "dark";
+  const changed = () => {
+    say(at("theme"), `Theme: ${isDark() ? "dark" : "light"}`);
+    shown?.resized();
+  };
   const set = (theme) => {
     document.documentElement.dataset.theme = theme;
-    shown?.resized();
+    changed();
   };
   try {
     set(localStorage.getItem("rdzv-theme") ?? "");
   } catch {
-    // as the system has it
+    changed(); // as the system has it
   }
-  const system = matchMedia("(prefers-color-scheme: dark)");
-  system.addEventListener("change", () => shown?.resized());
+  system.addEventListener("change", changed);
   at("theme").addEventListener("click", () => {
-    const dark = (document.documentElement.dataset.theme || (system.matches ? "dark" : "light")) === "dark";
+    const dark = isDark();
     set(dark ? "light" : "dark");
     try {
       localStorage.setItem("rdzv-theme", dark ? "light" : "dark");
@@ -107,7 +98,7 @@ function makeTheme() {
 }
 
 async function start() {
-  makeTabs();
+  makeTabs(at("tabs"), VIEWS, (name) => { location.hash = address({ view: name }); });
   makeTheme();
   at("skip").addEventListener("click", (event) => {
     event.preventDefault();

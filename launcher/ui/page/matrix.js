@@ -75,9 +75,10 @@ function legend(cells) {
   return el("ul", { class: "legend" }, cells.outcomes.map((words, outcome) => {
     const swatch = el("span", { class: "swatch" });
     swatch.style.background = `rgb(${shade(outcome, 0)})`;
-    const text = outcome === GOOD ? `${words}; the more yellow, the slower` : words;
-    return cells.counts[outcome] || outcome === GOOD
-      ? el("li", {}, swatch, `${clip(text, 80)}: ${grouped(cells.counts[outcome])}`) : null;
+    const count = grouped(cells.counts[outcome]);
+    const text = outcome === GOOD ? `${count} pair${count === "1" ? "" : "s"} ok. Yellow: slower than the others.`
+      : `${clip(words, 80)}: ${count}`;
+    return cells.counts[outcome] || outcome === GOOD ? el("li", {}, swatch, text) : null;
   }));
 }
 

@@ -1,7 +1,8 @@
-// The first screen: one sentence, what follows from it, and where each slot is.
+// The first screen: what is wrong, beside how it is going; then the nodes, the worst first.
 
 import { acts } from "./acts.js";
-import { badge, clip, el, fill, note, say, section, show, toned } from "./dom.js";
+import { clip, el, fill, note, say, section, show, toned } from "./dom.js";
+import { going } from "./going.js";
 import { slotTable } from "./slots.js";
 import { timeline } from "./timeline.js";
 import { counting, date, duration } from "./words.js";
@@ -13,9 +14,8 @@ function facts(ctx) {
   const replaced = head.max_replacements || head.replacements ? `${head.replacements}${again}` : "";
   const left = head.remaining === null || head.over ? "" : counting(head.remaining - ctx.since());
   return [
-    [head.over ? "Took" : "Elapsed", counting(ctx.elapsed())],
-    ["Time left", left],
-    ["Nodes", head.nodes],
+    ["Until time-out", left],
+    ["Nodes", head.nodes.includes(":") ? head.nodes : ""], // else the sentence and the table say it
     ["Epoch", head.epoch > 1 ? head.epoch : ""],
     ["Restarts", restarts],
     ["Nodes replaced", replaced],
@@ -26,44 +26,60 @@ function facts(ctx) {
   ].filter(([, words]) => words !== "");
 }
 
+/** What is not said by the sentence already. */
 function notesOf(head) {
   const silent = head.silent_seconds === null || head.silent_seconds === undefined ? ""
     : `The registry has not answered for ${duration(head.silent_seconds)}; what is shown is older than that.`;
-  return [silent, head.trouble, head.stall, head.silence].filter(Boolean);
+  return [silent, head.trouble, head.stall, head.silence].filter((words) => words && !head.sentence.includes(words));
 }
 
-/** How the run ended, with what shows it. */
-function resultPanel(result) {
-  const list = (title, lines, tag) => lines?.length ? [el("h3", {}, title), el(tag, {}, lines.map((line) =>
-    tag === "ul" ? el("li", {}, clip(line)) : `${clip(line, 2000)}\n`))] : [];
+/** What shows the cause, which the sentence says; of a run that is ok, nothing. */
+function evidenceOf(ctx, result) {
+  const list = (title, lines, tag) => lines?.length ? [el("h2", {}, title), el(tag, { tabindex: tag === "pre" && "0" },
+    lines.map((line) => tag === "ul" ? el("li", {}, clip(line)) : `${clip(line, 2000)}\n`))] : [];
+  // Of one cause everything is said once: what the sentence has is not shown again.
+  const news = (result.evidence ?? []).filter((line) => !ctx.store.head.sentence.includes(line.replace(/^\w+ \d+ (said: )?/, "")));
   const whose = result.exit_code_of === "program" ? "the program's" : "rdzv's";
   return [
-    el("p", {}, badge(result.status ?? "", result.status === "ok" ? "good" : "bad"), " ", clip(result.message, 2000)),
-    result.hint ? el("p", {}, `try: ${clip(result.hint, 2000)}`) : null,
-    result.status === "ok" ? null : el("p", {}, `Exit code ${result.exit_code} (${whose})`
-      + `${result.certain === false ? "; it was seen here first, its cause is not certain" : ""}`),
-    list("What shows it", result.evidence, "ul"),
+    el("p", {}, `Exit code ${result.exit_code} (${whose}).`
+      + `${result.certain === false ? " It was seen here first; its cause is not certain." : ""}`),
+    list("Evidence", news, "ul"),
     list("Last output", result.tail, "pre"),
-    result.log ? el("p", {}, "Log: ", el("code", {}, clip(result.log))) : null,
+    result.log ? el("p", { class: "dim" }, "Log: ", el("code", {}, clip(result.log))) : null,
   ];
+}
+
+/** Whose log it is for which the run has failed, or waits: words, and parts of an address; null: nobody's. */
+function logOf({ store }) {
+  const { node = null, suspect = null } = store.culprit() ?? {};
+  if (suspect !== null) return [`rank ${suspect}`, { rank: suspect, node: null }];
+  return node === null ? null : [`node ${node}`, { node, rank: null }];
 }
 
 /** See `VIEWS` in run.js. */
 export function nowView(place, ctx) {
   const sentence = el("p", { class: "sentence" });
   const next = el("p", { class: "next" });
-  const list = el("dl", { class: "facts" });
+  const log = el("a", { class: "go" });
   const notes = el("div");
-  const over = section("Result");
   const result = el("div", { class: "result" });
-  over.append(result);
+  const list = el("dl", { class: "facts" });
   const line = timeline(ctx);
   const slots = slotTable(ctx);
   const does = acts(ctx);
+  const goes = going(ctx);
+  const counts = el("p", { class: "dim tally" });
+  const first = el("div", { class: "pair first" },
+    el("section", { class: "lead", "aria-label": "State of the run" }, sentence, next, log, notes, result),
+    goes.box, el("div", { class: "about" }, list, does.box));
   let ended = null;
-  place.append(sentence, next, notes, list, over, does.box, section("Phases", line.box), section("Slots", slots.box));
+  let state = null;
+  place.append(
+    first,
+    el("div", { class: "pair" }, section("Nodes", counts, slots.box), section("Phases", line.box)),
+  );
 
-  function tick() {
+  function times() {
     const found = facts(ctx);
     if (list.children.length !== found.length) {
       fill(list, found.map(([name]) => el("div", {}, el("dt", {}, name), el("dd"))));
@@ -75,29 +91,70 @@ export function nowView(place, ctx) {
     if (!ctx.store.head.over) line.redraw();
   }
 
+  /** What is counted over all nodes and ranks: anew each second, however much changes. */
+  function count() {
+    goes.update();
+    tally();
+  }
+
+  function link() {
+    const found = logOf(ctx);
+    show(log, found !== null);
+    if (!found) return;
+    say(log, `Open the log of ${found[0]}`);
+    log.href = ctx.address({ view: "logs", ...found[1] });
+  }
+
+  /** How many nodes are alike, the worst first. */
+  function tally() {
+    const alike = new Map();
+    for (const slot of ctx.store.worstFirst()) {
+      const words = slot.mark || (slot.tone === "bad" ? "failed" : slot.words.includes("stopped by rdzv") ? "stopped by rdzv" : slot.state);
+      alike.set(words, (alike.get(words) ?? 0) + 1);
+    }
+    const parts = [...alike].map(([words, many]) => `${many} ${words}`);
+    say(counts, clip(parts.join(", "), 200));
+    show(counts, alike.size > 1);
+  }
+
   function head() {
     const { head: now } = ctx.store;
     say(sentence, clip(now.sentence, 1000));
     sentence.className = `sentence is-${toned(now.tone)}`;
     show(next, Boolean(now.next_step));
-    say(next, `try: ${clip(now.next_step, 1000)}`);
+    say(next, `Try: ${clip(now.next_step, 1000)}`);
+    link();
     fill(notes, notesOf(now).map((words) => note(clip(words, 1000))));
-    show(over, now.over && now.result !== null);
-    if (now.over && now.result !== ended) fill(result, resultPanel(now.result ?? {}));
+    show(result, now.over && now.result !== null && now.result.status !== "ok");
+    if (now.over && now.result !== ended) {
+      fill(result, evidenceOf(ctx, now.result ?? {}));
+      for (const output of result.querySelectorAll("pre")) output.scrollTop = output.scrollHeight; // the error is at its end
+    }
     ended = now.result;
+    first.classList.toggle("over", now.over);
     does.update();
-    tick();
+    times();
+    if (now.state !== state) count();
+    state = now.state;
   }
 
   head();
   line.draw();
   return {
-    tick,
-    resized: line.draw,
+    tick() {
+      times();
+      count();
+    },
+    resized() {
+      line.draw();
+      goes.draw();
+    },
     close: line.close,
     update(touched) {
       if (touched.head) head();
+      if (touched.usage) slots.busy();
       if (touched.slots.size) {
+        link();
         slots.update();
         line.redraw();
       }

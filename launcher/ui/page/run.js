@@ -10,6 +10,7 @@ import { logsView } from "./logs.js";
 import { matrixView } from "./matrix.js";
 import { nowView } from "./now.js";
 import { Store, Touched } from "./store.js";
+import { labelTabs, selectTab } from "./tabs.js";
 import { counting } from "./words.js";
 
 /**
@@ -18,11 +19,11 @@ import { counting } from "./words.js";
  */
 export const VIEWS = {
   now: ["Now", nowView],
-  matrix: ["Matrix", matrixView],
-  checks: ["Checks", checksView],
-  curves: ["Curves", curvesView],
   logs: ["Logs", logsView],
+  curves: ["Curves", curvesView],
   hang: ["Hang", hangView],
+  checks: ["Checks", checksView],
+  matrix: ["Matrix", matrixView],
   machines: ["Machines", machinesView],
   epochs: ["Epochs", epochsView],
   events: ["Events", eventsView],
@@ -49,6 +50,12 @@ export function openRun(source, run, { route, address, closed, again }) {
     run, source, address, closed, store: null, route: {}, actions: source.opened.actions,
     since: () => (ctx.store.head.over || source.saved ? 0 : (performance.now() - heard) / 1000),
     elapsed: () => ctx.store.head.elapsed + ctx.since(),
+    /** That nothing more comes, as the run is over and the server of this page gone; "": it may. */
+    ended() {
+      if (lost === null || !ctx.store?.head.over) return "";
+      const next = clip(ctx.store.head.next_step, 1000);
+      return `The run has ended, and the server of this page with it; what is shown stays.${next ? ` Try: ${next}` : ""}`;
+    },
     go: (changes) => { location.hash = address(changes); },
   };
   const noted = () => {
@@ -61,16 +68,13 @@ export function openRun(source, run, { route, address, closed, again }) {
     say(at("run"), clip(run, 120));
     say(at("state"), clip(head.state, 40));
     at("state").className = `badge ${toned(head.tone)}`;
-    say(at("elapsed"), counting(ctx.elapsed()));
+    say(at("elapsed"), `${ctx.store.head.over ? "took " : ""}${counting(ctx.elapsed())}`);
   }
   function open() {
     ctx.route = route();
     if (!ctx.store) return;
     const name = ctx.route.view;
-    for (const tab of at("tabs").children) {
-      tab.setAttribute("aria-selected", String(tab.id === `tab-${name}`));
-      tab.tabIndex = tab.id === `tab-${name}` ? 0 : -1;
-    }
+    selectTab(at("tabs"), name);
     const wanted = location.hash;
     if (key === wanted) return;
     key = wanted;
@@ -83,15 +87,13 @@ export function openRun(source, run, { route, address, closed, again }) {
     drawing = null;
     const now = touched;
     touched = new Touched();
+    labelTabs(at("tabs"), VIEWS, ctx.store);
     view.update?.(now);
   }
   function tick() {
-    if (lost !== null && ctx.store?.head.over) {
-      const next = clip(ctx.store.head.next_step, 1000);
-      say(at("link"), `The run and the server of this page have ended; what is shown stays.${next ? ` Try: ${next}` : ""}`);
-    } else if (lost !== null) say(at("link"), `Not connected for ${counting((performance.now() - lost.at) / 1000)}, trying again: ${lost.why}`);
+    if (lost !== null) say(at("link"), ctx.ended() || `Not connected for ${counting((performance.now() - lost.at) / 1000)}, trying again: ${lost.why}`);
     if (!ctx.store || document.hidden) return;
-    say(at("elapsed"), counting(ctx.elapsed()));
+    say(at("elapsed"), `${ctx.store.head.over ? "took " : ""}${counting(ctx.elapsed())}`);
     view.tick?.();
   }
   const on = {
@@ -100,6 +102,7 @@ export function openRun(source, run, { route, address, closed, again }) {
       key = null;
       noted();
       ["bar", "tabs"].forEach((id) => show(at(id), true));
+      labelTabs(at("tabs"), VIEWS, ctx.store);
       open();
     },
     change(change) {

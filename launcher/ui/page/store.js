@@ -1,6 +1,7 @@
 // All that is known of the run that is shown. Pure: no clock, no network, no element.
 
 const MOST_EVENTS = 2000;
+const MOST_POINTS = 120; // an hour of them
 
 /** What one change, or several, have touched. */
 export class Touched {
@@ -8,6 +9,7 @@ export class Touched {
   events = false;
   epochs = false;
   ranks = false;
+  usage = false;
   slots = new Set();
 }
 
@@ -20,6 +22,7 @@ export class Store {
     this.ranks = new Map(state.ranks.map((rank) => [rank.rank, rank]));
     this.events = state.events.slice(-MOST_EVENTS);
     this.epochs = state.epochs;
+    this.usage = state.usage ?? { points: [], slots: {} };
   }
 
   /** Take a change over, and note in `touched` what it touches. */
@@ -48,6 +51,11 @@ export class Store {
       this.epochs = change.epochs;
       touched.epochs = true;
     }
+    if (change.usage) {
+      const points = [...this.usage.points, ...change.usage.points].slice(-MOST_POINTS);
+      this.usage = { points, slots: change.usage.slots };
+      touched.usage = true;
+    }
   }
 
   /** Events before those that are known. */
@@ -59,6 +67,17 @@ export class Store {
   /** The slots, what everybody looks for first. */
   worstFirst() {
     return [...this.slots.values()].sort((a, b) => b.worse - a.worse || a.slot - b.slot);
+  }
+
+  /** The slot with the first cause, or for which the others wait. */
+  culprit() {
+    return [...this.slots.values()].find((slot) => slot.mark);
+  }
+
+  /** What people call a slot: its node's number, with the slot where that is another one. */
+  nameOf({ slot, node }) {
+    if (node === null || node === undefined) return `slot ${slot}`;
+    return node === slot ? node : `${node} (slot ${slot})`;
   }
 
   /** The slots that have a node, by its number. */

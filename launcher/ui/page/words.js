@@ -41,6 +41,12 @@ export function date(seconds) {
   return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${two(at.getHours())}:${two(at.getMinutes())}`;
 }
 
+/** `14:03:07`, by the clock of who looks. */
+export function clock(seconds) {
+  const at = new Date(seconds * 1000);
+  return [at.getHours(), at.getMinutes(), at.getSeconds()].map((part) => String(part).padStart(2, "0")).join(":");
+}
+
 /** `12.345`, of a value that may be a text such as NaN. */
 export function value(found) {
   if (typeof found !== "number") return String(found);
