@@ -270,6 +270,9 @@ def _option(
         return click.option(f"{flag}{negative}", *short, name, is_flag=True, **keywords)
     if get_origin(kind) is list:
         return click.option(flag, name, multiple=True, **keywords)
+    if bare := extra.get("bare"):
+        keywords |= {"is_flag": False, "flag_value": bare}
+        return click.option(flag, name, type=OrBare(get_args(kind), bare), **keywords)
     kind = _click_type(kind, extra.get("unlisted", ()))
     return click.option(flag, name, type=kind, **keywords)
 
@@ -327,6 +330,32 @@ class _Choice(click.Choice[str]):
         return {**super().to_info_dict(), "choices": self.listed}
 
 
+class OrBare(_Choice):
+    """A choice that may be left out, and taken back with 'off'; a variable may be 1 or 0.
+
+    Args:
+        choices: All that it takes.
+        bare: The one that is meant where none is written.
+    """
+
+    def __init__(self, choices: Sequence[str], bare: str) -> None:
+        super().__init__(choices)
+        self.bare = bare
+        self.values = (bare, *(choice for choice in choices if choice != bare), "off")
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """See the base class."""
+        match _TRUTHS.get(str(value).lower()):
+            case None:
+                return super().convert(value, param, ctx)
+            case truth:
+                return self.bare if truth else None
+
+
+_TRUTHS = dict.fromkeys(("1", "true", "yes", "on", "t", "y"), True)
+_TRUTHS |= dict.fromkeys(("0", "false", "no", "off", "f", "n"), False)
+
+
 class Unknown(click.BadParameter):
     """A value that is none of those known."""
 
@@ -362,7 +391,8 @@ def _read_toml(model: type[Settings], path: Path) -> dict[str, Any]:
             advice = for_unknown(key, value, words)
             raise UsageError(f"{path} has an unknown option '{key}'", hint=advice)
         kind = _without_none(model.model_fields[name].annotation)
-        if not _fits(value, kind):
+        is_bare = "bare" in _extra(model.model_fields[name])
+        if not (isinstance(value, (bool, str)) if is_bare else _fits(value, kind)):
             raise UsageError(
                 f"{path}: '{key}' {_why_not_fitting(key, value, model.model_fields[name])}",
                 hint=f"{key}: {model.model_fields[name].description}",

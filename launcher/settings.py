@@ -73,7 +73,7 @@ class LaunchSettings(NodeSettings):
     )
     hostlist: list[str] = option(
         [],
-        "Machines of the run in slot order: n1,n2 or, with the number of processes, n1:8,n2:8. "
+        "Machines of the run, in order: n1,n2 or, with the number of processes, n1:8,n2:8. "
         "Uses --scheduler ssh unless you name another. Repeatable.",
         group=START,
         basic=True,
@@ -128,8 +128,7 @@ class LaunchSettings(NodeSettings):
     )
     local_node: bool = option(
         True,
-        "Whether slot 0 runs on this machine. --no-local-node: only the registry does (login node, "
-        "laptop).",
+        "Start no node on this machine, only the registry (for a login node or laptop).",
         group=START,
         basic=True,
     )
@@ -149,8 +148,8 @@ class LaunchSettings(NodeSettings):
     )
     strict: bool = option(
         False,
-        "Treat a warning of a check before the start as a failure, and also a run whose ranks were "
-        "not in one world.",
+        "Treat a warning of a check before the start as a failure, and also a run whose ranks did "
+        "not all join one job.",
         group=LIMITS,
     )
     skip: list[Annotated[str, AfterValidator(known_check)]] = option(
@@ -161,18 +160,18 @@ class LaunchSettings(NodeSettings):
     )
     verify: Literal["on", "off"] = option(
         "on",
-        "Whether the nodes verify that they reach each other before the table is sealed.",
+        "Whether the nodes check that they reach each other before the programs start.",
         group=LIMITS,
     )
     verify_timeout: Annotated[Seconds, AfterValidator(_outlast_a_round)] = option(
         60.0,
-        "How long the nodes may take to report on each other; at least 30.",
+        "How long the nodes may take for that check; at least 30.",
         group=LIMITS,
         metavar="SECONDS",
     )
     arm_timeout: Seconds = option(
         60.0,
-        "How long the nodes may take to acknowledge the table.",
+        "How long the nodes may take, once all are checked, to get ready to start.",
         group=LIMITS,
         metavar="SECONDS",
     )
@@ -184,7 +183,7 @@ class LaunchSettings(NodeSettings):
     )
     submit_retries: Annotated[int, Field(ge=0, le=100)] = option(
         1,
-        "How often to resubmit a worker run that fails before the start.",
+        "How often to submit a node again that fails before the start.",
         group=LIMITS,
         metavar="N",
     )
@@ -203,7 +202,7 @@ class LaunchSettings(NodeSettings):
     )
     max_replacements: Annotated[int, Field(ge=0, le=10_000)] = option(
         3,
-        "With --on-node-loss replace, how often a worker run is submitted again for a lost node. A "
+        "With --on-node-loss replace, how often to submit another node for one that was lost. A "
         "standby that steps in is not counted.",
         group=RUN,
         metavar="N",
@@ -222,11 +221,13 @@ class LaunchSettings(NodeSettings):
         group=LIMITS,
         metavar="SECONDS",
     )
-    dry_run: bool = option(
-        False,
-        "Print what would be submitted, and exit.",
+    dry_run: Literal["short", "full"] | None = option(
+        None,
+        "Print what would be submitted; 'full': all of it.",
         group=OUTPUT,
         basic=True,
+        metavar="[full]",
+        bare="short",
     )
     verbose: bool = option(
         False,

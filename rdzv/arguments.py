@@ -25,7 +25,6 @@ FLAGS = {
     *(
         "allow_exec",
         "any_command",
-        "dry_run",
         "json",
         "local_node",
         "prefix",
@@ -82,6 +81,9 @@ def option_words(options: Mapping[str, object]) -> list[str]:
     for name, value in options.items():
         flag = "--" + name.strip("-").replace("_", "-")
         if isinstance(value, bool):
+            if flag == "--dry-run":
+                words.append(flag if value else f"{flag}=off")
+                continue
             if flag[2:].replace("-", "_") not in FLAGS:
                 raise TypeError(f"{name} cannot be {value}: {flag} takes a value")
             words.append(flag if value else flag.replace("--", "--no-", 1))

@@ -50,7 +50,8 @@ def option(default: Any, description: str, *, group: str, basic: bool = False, *
         description: Its help text.
         group: The heading it is listed under, one of `GROUPS`.
         basic: Whether `--help` shows it, beside `--help-all`.
-        extra: `env=[...]`, `hidden`, `metavar`, `flag`, `short`; `unlisted`: values not in help.
+        extra: `env=[...]`, `hidden`, `metavar`, `flag`, `short`; `unlisted`: values not in help;
+            `bare`: the value of a flag that stands alone.
     """
     extra |= {"group": group, "basic": basic}
     return Field(default, description=description, json_schema_extra=extra)
@@ -144,7 +145,7 @@ class NodeSettings(Settings):
     nproc_per_node: Annotated[str, AfterValidator(_same_processes)] = option(
         "1",
         "Processes on each node: a number, or auto, gpu or cpu as for torchrun. With commas, one "
-        "value per slot: 2,1,1,1.",
+        "value per node: 2,1,1,1.",
         group=RUN,
         basic=True,
         env=["GPUS_PER_NODE"],
@@ -192,8 +193,8 @@ class NodeSettings(Settings):
     hosts: Literal["auto", "require", "off"] = option(
         "auto",
         "Whether to add node names to /etc/hosts. auto: if writable; require: fail otherwise; off: "
-        "never. A hostname that already resolves to another address is skipped; node-N is "
-        "always added.",
+        "never. A hostname that already resolves to another address is skipped; node-0, node-1 ... "
+        "are always added.",
         group=NETWORK,
     )
     require_rdma: bool = option(
@@ -294,13 +295,13 @@ class NodeSettings(Settings):
     notice_file: Path | None = option(
         None,
         "File that appears on a node when its machine will be taken away. A number in it says in "
-        "how many seconds; else 30. The programs of all nodes are shown it, and stopped before.",
+        "how many seconds; else 30. All programs get a notice, and are stopped in time.",
         group=RUN,
         metavar="FILE",
     )
     notice_signal: Annotated[str, AfterValidator(_check_signal)] = option(
         "",
-        "Signal that every rank that handles it is sent when a node of the run will leave, such "
+        "Signal to send, when a node of the run will leave, to every rank that handles it, such "
         "as USR1. Without it only RDZV_NOTICE_FILE appears.",
         group=RUN,
         metavar="SIGNAL",
@@ -384,7 +385,7 @@ class WorkerSettings(NodeSettings):
 
     node_rank: NodeNumber | None = option(
         None,
-        "Number that this node requests, from 0.",
+        "Number of the node to ask for.",
         group=RUN,
         basic=True,
         env=["NODE_RANK"],

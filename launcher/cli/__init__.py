@@ -159,8 +159,8 @@ def _as_launcher(settings: Launching, command: tuple[str, ...]) -> tuple[Launchi
 def worker(command: tuple[str, ...], **values: Any) -> None:
     """Join a run as one of its nodes, and start COMMAND.
 
-    A scheduler starts this command on each node; the join string is in RDZV_JOIN, or in the file
-    that RDZV_JOIN_FILE names.
+    A scheduler starts this command on each node. The secret with which the node joins is in
+    RDZV_JOIN, or in the file that RDZV_JOIN_FILE names.
 
     \b
     Example:
@@ -262,8 +262,8 @@ def serve(**values: Any) -> None:
 def rsh(words: tuple[str, ...]) -> None:
     """Run a command on another node, from inside a run.
 
-    Takes ssh's command line, for programs that call ssh. HOST is an address in the table, a
-    hostname or node-N. Needs a run in progress that was launched with --allow-exec or with a
+    Takes ssh's command line, for programs that call ssh. HOST is a node's address, its hostname, or
+    node-0, node-1 ... Needs a run in progress that was launched with --allow-exec or with a
     framework that starts on node 0 only.
 
     \b

@@ -66,7 +66,7 @@ def schedulers(context: click.Context) -> None:
     default=60.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long to wait for the worker run to appear, and to disappear.",
+    help="How long to wait for the job to appear, and to disappear.",
 )
 @STATE_DIR
 def schedulers_check(
@@ -77,9 +77,9 @@ def schedulers_check(
     seconds: float,
     state_dir: Path | None,
 ) -> None:
-    """Try a scheduler: submit a worker run, look it up, cancel it.
+    """Try a scheduler: submit a job of one node, look it up, cancel it.
 
-    The worker run has no registry and ends within a minute. Exit code 83: a step failed; the
+    The job does nothing and ends within a minute. Exit code 83: a step failed; the
     message names the step and quotes the scheduler.
 
     \b

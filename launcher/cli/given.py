@@ -14,11 +14,20 @@ _SEPARATOR = "--"
 
 @frozen
 class KnownFlag:
-    """A flag of the command: its option, and whether it takes a value or may be repeated."""
+    """A flag of the command.
+
+    Attributes:
+        option: Its option.
+        has_value: Whether it takes a value.
+        repeatable: Whether it may be repeated.
+        values: The values of a flag that may stand without one; the first one is then meant, and
+            no other word behind the flag is its value.
+    """
 
     option: str
     has_value: bool
     repeatable: bool = False
+    values: tuple[str, ...] = ()
 
 
 @frozen
@@ -92,13 +101,33 @@ def split_options(words: Sequence[str], known: Mapping[str, KnownFlag]) -> tuple
     while rest:
         word = rest.pop(0)
         flag, taken = _flag_of(word, known), [word]
-        if flag is not None and flag.has_value and "=" not in word:
+        takes = flag is not None and flag.has_value and "=" not in word
+        if takes and flag and (not flag.values or set(rest[:1]) & set(flag.values)):
             taken += rest[:1]
             del rest[:1]
         found.append(
             Option(flag.option if flag else word, tuple(taken), bool(flag and flag.repeatable))
         )
     return tuple(found)
+
+
+def spelled_out(words: Sequence[str], known: Mapping[str, KnownFlag]) -> list[str]:
+    """The same command line, in which each value that may be left out is one word with its flag.
+
+    The words from COMMAND's first one on stay as they are.
+    """
+    found: list[str] = []
+    count = 0
+    for option in split_options(words, known):
+        first, flag = option.words[0], _flag_of(option.words[0], known)
+        if first == _SEPARATOR or not first.startswith("-"):
+            break
+        count += len(option.words)
+        if flag is None or not flag.values or "=" in first:
+            found += option.words
+        else:
+            found.append(f"{first}={[*option.words[1:], flag.values[0]][0]}")
+    return [*found, *words[count:]]
 
 
 def misplaced(

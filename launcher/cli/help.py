@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from launcher.options import SettingsOption
+from launcher.cli.given import KnownFlag, spelled_out
+from launcher.options import OrBare, SettingsOption
 from rendezvous.wire.errors import ExitCode
 from worker.settings import GROUPS
 
@@ -80,6 +81,10 @@ class SettingsCommand(WithExitCodes):
             )
         )
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """See the base class."""
+        return super().parse_args(ctx, spelled_out(args, known_flags(ctx)))
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """See the base class."""
         options = [one for one in self.params if isinstance(one, SettingsOption) and not one.hidden]
@@ -95,6 +100,23 @@ class SettingsCommand(WithExitCodes):
         """See the base class."""
         if _is_long(ctx):
             super().format_epilog(ctx, formatter)
+
+
+def known_flags(ctx: click.Context) -> dict[str, KnownFlag]:
+    """The flags of a command, but for those that no person types."""
+    options = [one for one in ctx.command.get_params(ctx) if isinstance(one, click.Option)]
+    return {
+        flag: KnownFlag(
+            max(one.opts, key=len),
+            has_value=not (one.is_flag or one.count),
+            repeatable=one.multiple,
+            values=one.type.values if isinstance(one.type, OrBare) else (),
+        )
+        for one in options
+        if not one.hidden
+        for flag in (*one.opts, *one.secondary_opts)
+        if flag.startswith("--")  # a short one behind COMMAND is COMMAND's
+    }
 
 
 def _is_long(context: click.Context) -> bool:

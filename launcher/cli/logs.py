@@ -36,7 +36,7 @@ class _Text(click.ParamType[str]):
 @click.option(
     "--node",
     type=WholeNumberFrom(min=0),
-    help="Only this node's log; before the start, this slot's.",
+    help="Only this node's log.",
 )
 @click.option(
     "--rank",
@@ -61,7 +61,7 @@ class _Text(click.ParamType[str]):
     "--epoch",
     type=WholeNumberFrom(min=1),
     metavar="N",
-    help="Only what the programs of this epoch printed. When not set, those that started last.",
+    help="Only what the programs printed in this start, from 1. When not set, the last one.",
 )
 @click.option(
     "--since",

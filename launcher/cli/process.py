@@ -149,7 +149,8 @@ def secret_text(name: str) -> str | None:
     try:
         text = Path(path).read_text()
     except (OSError, UnicodeDecodeError) as exc:
-        raise UsageError(f"{name}_FILE names {path}, which cannot be read: {exc}") from exc
+        why = exc.strerror if isinstance(exc, OSError) else exc
+        raise UsageError(f"{name}_FILE names {path}, which cannot be read: {why}") from exc
     if (fd := descriptor_of(path)) is not None:
         os.close(fd)
     if not text.strip():

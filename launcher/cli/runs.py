@@ -82,21 +82,21 @@ def _look_into(folder: Path) -> None:
     "env_node",
     type=WholeNumberFrom(min=0),
     metavar="NODE",
-    help="Show instead the environment variables that rdzv sets on this node, with reasons.",
+    help="Show the environment variables that rdzv sets on this node, with reasons.",
 )
-@click.option("--checks", is_flag=True, help="Show instead what the checks before the start found.")
+@click.option("--checks", is_flag=True, help="Show what the checks before the start found.")
 @click.option(
     "--matrix",
     is_flag=False,
     flag_value="-",
     metavar="[FILE]",
-    help="Show instead which nodes reach each other. With FILE (.svg, .png or .pdf), draw it.",
+    help="Show which nodes reach each other. With FILE (.svg, .png or .pdf), draw it.",
 )
-@click.option("--epochs", is_flag=True, help="Show instead how each epoch of the run ended.")
+@click.option("--epochs", is_flag=True, help="Show how each start of the programs ended.")
 @click.option(
     "--machines",
     is_flag=True,
-    help="Show instead each node's machine: CPUs, memory, disks, GPUs and versions.",
+    help="Show each node's machine: CPUs, memory, disks, GPUs and versions.",
 )
 @click.option("--all", "everything", is_flag=True, help="List every run, not only the newest 20.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -119,38 +119,18 @@ def status(
       rdzv status llama-7b
     """
     need_launcher_packages()
+    from launcher.show.parts import check_parts, show_parts
+
+    given = {"--env": env_node, "--checks": checks or None, "--matrix": matrix}
+    given |= {"--epochs": epochs or None, "--machines": machines or None}
+    asked = {flag: value for flag, value in given.items() if value is not None}
+    check_parts(asked, run, as_json=as_json)
     if run is None:
         root = root_folder(state_dir)
     else:
         root, run = folder_and_run(state_dir, run)
-    if checks or matrix is not None:
-        from launcher.show.checks import show_checks, show_matrix
-
-        if run is None:
-            raise UsageError("--checks and --matrix need a RUN", hint="rdzv status RUN --matrix")
-        path = None if matrix in (None, "-") else Path(str(matrix))
-        if checks:
-            exit_with(show_checks(root, run, as_json=as_json))
-        else:
-            exit_with(show_matrix(root, run, path, as_json=as_json))
-    elif epochs:
-        from launcher.show.epochs import show_epochs
-
-        if run is None:
-            raise UsageError("--epochs needs a RUN", hint="rdzv status RUN --epochs")
-        exit_with(show_epochs(root, run, as_json=as_json))
-    elif machines:
-        from launcher.show.run_machines import show_machines
-
-        if run is None:
-            raise UsageError("--machines needs a RUN", hint="rdzv status RUN --machines")
-        exit_with(show_machines(root, run, as_json=as_json))
-    elif env_node is not None:
-        from launcher.show.variables import show_environment
-
-        if run is None:
-            raise UsageError("--env needs a RUN", hint="rdzv status RUN --env NODE")
-        exit_with(show_environment(root, run, env_node, as_json=as_json))
+    if asked and run is not None:
+        exit_with(show_parts(root, run, asked, as_json=as_json))
     elif run is None:
         from launcher.show.run_list import show_runs
 
@@ -282,9 +262,10 @@ def restart(run: str, state_dir: Path | None, reason: str) -> None:
     "--reason", type=_Reason(), default="rdzv drain", show_default=True, help="Reason to record."
 )
 def drain(run: str, node: int, state_dir: Path | None, seconds: float, reason: str) -> None:
-    """Have a node leave: show the programs of all nodes a notice, and stop them before it goes.
+    """Have a node leave: all programs get a notice, and are stopped before it goes.
 
-    NODE is its number. The run ends then, as with a lost node. See 'rdzv docs elastic'.
+    NODE is its number. Unless another node may take its place (--on-node-loss), the run then ends.
+    See 'rdzv docs elastic'.
 
     \b
     Example:
@@ -338,7 +319,7 @@ def prune(
     """Remove old runs, or RUN whatever its age.
 
     Each launch does this when it ends, with the default limits. A run stays while its launcher
-    runs or its scheduler may still have a worker run of it. Files that rdzv did not write stay.
+    runs or its scheduler may still have a job of it. Files that rdzv did not write stay.
 
     \b
     Examples:
@@ -384,7 +365,7 @@ def prune(
     "--otlp",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Write instead the phases of each slot to this file, as OpenTelemetry spans (OTLP JSON).",
+    help="Write the phases of each node to this file instead, as OpenTelemetry spans (OTLP JSON).",
 )
 def replay(journal: str, state_dir: Path | None, as_json: bool, otlp: Path | None) -> None:
     """Show what happened in a run, event by event, with reasons.

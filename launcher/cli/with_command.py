@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from launcher.cli.given import GivenLine, KnownFlag, Option, leading, misplaced, read_line
-from launcher.cli.help import SettingsCommand
+from launcher.cli.given import GivenLine, Option, leading, misplaced, read_line
+from launcher.cli.help import SettingsCommand, known_flags
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.words import listed, printable
 from worker.contracts import check_command
@@ -36,13 +36,13 @@ class WithCommand(SettingsCommand):
         typed = list(args)
         rest = super().parse_args(ctx, args)
         command = ctx.params.get("command") or ()
-        ctx.meta[_KEY] = read_line(ctx.command_path, typed, command, _known(ctx))
+        ctx.meta[_KEY] = read_line(ctx.command_path, typed, command, known_flags(ctx))
         return rest
 
     def invoke(self, ctx: click.Context) -> Any:
         """See the base class."""
         given: GivenLine = ctx.meta[_KEY]
-        known = _known(ctx)
+        known = known_flags(ctx)
         try:
             _refuse_misplaced(given, *misplaced(given, known), _framework(ctx))
             _refuse_leading(given, *leading(given, known), _framework(ctx))
@@ -50,22 +50,6 @@ class WithCommand(SettingsCommand):
         except WrongCommand as exc:
             lines = exc.hint_lines(lambda line: given.write(line, known))
             raise UsageError(exc.message, hint=_INDENT.join(lines)) from exc
-
-
-def _known(ctx: click.Context) -> dict[str, KnownFlag]:
-    """The flags of a command, but for those that no person types."""
-    options = [one for one in ctx.command.get_params(ctx) if isinstance(one, click.Option)]
-    return {
-        flag: KnownFlag(
-            max(one.opts, key=len),
-            has_value=not (one.is_flag or one.count),
-            repeatable=one.multiple,
-        )
-        for one in options
-        if not one.hidden
-        for flag in (*one.opts, *one.secondary_opts)
-        if flag.startswith("--")  # a short one behind COMMAND is COMMAND's
-    }
 
 
 def _framework(ctx: click.Context) -> str | None:

@@ -102,6 +102,61 @@ def command_lines(plan: Plan) -> Iterator[str]:
         yield "# (shown with 1 process per node; each node counts its own)"
 
 
+def short_command_lines(plan: Plan) -> Iterator[str]:
+    """What each node starts; nodes that differ only in their number are told once.
+
+    Raises:
+        UsageError: COMMAND cannot be started like this.
+    """
+    table, last = _table(plan), plan.max_nodes - 1
+    ranks = range(plan.max_nodes) if last < _MOST_SHOWN else (0, 1, last)
+    groups: list[tuple[int, list[str], list[str]]] = []
+    for rank in ranks:
+        argv = list(_planned_contract(plan, table, rank).argv)
+        own = _own_flags(*groups[-1][:2], rank, argv) if groups else None
+        if own is None:
+            groups.append((rank, argv, []))
+        else:
+            groups[-1][2].extend(flag for flag in own if flag not in groups[-1][2])
+    ends = [*(first - 1 for first, *_ in groups[1:]), last]
+    for (first, argv, flags), end in zip(groups, ends, strict=True):
+        addresses = (table.master_address, table.rows[first].address)
+        line = " ".join(quoted(word, *addresses) for word in argv) or _SERVES
+        yield f"  {_nodes_text(first, first if flags else end)}: {line}"
+        if flags:
+            each = "with its own" if end == first + 1 else "each with its own"
+            yield f"  {_nodes_text(first + 1, end)}: the same, {each} {' and '.join(flags)}"
+
+
+def _nodes_text(first: int, last: int) -> str:
+    if last - first < 2:
+        return f"node {first}" if first == last else f"nodes {first} and {last}"
+    return f"nodes {first} to {last}"
+
+
+def _own_flags(
+    other: int, first: Sequence[str], rank: int, argv: Sequence[str]
+) -> list[str] | None:
+    """The options in which a node's command differs from another node's, where they hold what is
+    each node's own; None where the commands differ in more."""
+    if len(first) != len(argv):
+        return None
+    found = []
+    for position, (old, new) in enumerate(zip(first, argv, strict=True)):
+        if old == new:
+            continue
+        flag = first[position - 1] if position else ""
+        is_own = old.replace(f"node-{other}", f"node-{rank}") == new
+        is_own |= old.replace(f"node {other}", f"node {rank}") == new
+        if flag not in _OWN_FLAGS and not is_own:
+            return None
+        found.append(flag)
+    return found
+
+
+_OWN_FLAGS = ("--node-rank", "--node_rank", "--machine_rank", "--node", "--rank")
+
+
 def planned(plan: Plan) -> list[Variable]:
     """What the programs of any node will be given.
 

@@ -127,10 +127,16 @@ def _check_fence(settings: LaunchSettings, nodes: int) -> None:
 
 
 def loss_lines(plan: Plan, *, owns_registry: bool = True) -> Iterator[str]:
-    """What follows a node's loss, as a line of the dry run; none where the run then fails."""
+    """What follows a node's loss, as a line of the full dry run; none where the run then fails."""
+    if words := loss_words(plan, owns_registry=owns_registry):
+        yield f"# {words}"
+
+
+def loss_words(plan: Plan, *, owns_registry: bool = True) -> str:
+    """What follows a node's loss; empty where the run then fails."""
     settings, limits = plan.settings, plan.limits()
     if not settings.outlives_nodes:
-        return
+        return ""
     if settings.on_node_loss == "replace":
         most = limits.max_replacements
         what = f"another one replaces it, up to {most} time{'s' * (most != 1)}"
@@ -143,4 +149,4 @@ def loss_lines(plan: Plan, *, owns_registry: bool = True) -> Iterator[str]:
     parts.append(f"a silent node is fenced after {limits.fence_timeout_seconds:g} s")
     if settings.local_node and owns_registry:
         parts.append("without the node of this machine the run fails")
-    yield f"# on the loss of a node: {'; '.join(parts)}"
+    return f"on the loss of a node: {'; '.join(parts)}"

@@ -20,6 +20,7 @@ from typing import Any
 import click
 
 from launcher.options import given_as
+from launcher.plan.named_hosts import working_folder
 from launcher.run.environment import LaunchEnvironment
 from launcher.run.page_child import page_beside
 from launcher.run.preparation import Preparation, prepare
@@ -38,8 +39,8 @@ from worker.preflight.needs import refuse_program
 from worker.preflight.own_environment import complete_path
 
 _PARENT_SECONDS = 0.5
-_HINT = "this launch submitted nothing: slot 0 starts COMMAND on this machine, in this folder"
-_HINT_OTHERS = "; if only the other machines have it, add --no-local-node"
+_HINT = "Nothing was started. The first node runs here, in {}."
+_HINT_OTHERS = " If only the other machines have it, add --no-local-node."
 
 
 def launch(
@@ -71,7 +72,7 @@ def launch(
     for words in prepared.notes:
         world.echo(f"rdzv: {words}")
     if settings.dry_run:
-        for line in prepared.preview():
+        for line in [*prepared.preview()]:
             click.echo(line)
         return _nothing()
     prepared.check()
@@ -114,7 +115,8 @@ def _check_program(
     refuse_program(plan.command, plan.settings.framework, completed.environ)
     if missing := world.missing(plan, completed.environ):
         alone = prepared.here is prepared.others
-        raise ArmingFailed(missing, hint=_HINT if alone else _HINT + _HINT_OTHERS)
+        hint = _HINT.format(working_folder())
+        raise ArmingFailed(missing, hint=hint if alone else hint + _HINT_OTHERS)
     if completed.added:
         world.echo(f"rdzv: {completed.sentence}")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from launcher.options import given_as, misspelt_variables
 from launcher.plan.dry_run import check_start, command_lines, planned, planned_lines
 from launcher.plan.endpoints import read_endpoints
-from launcher.plan.losses import check_losses, loss_lines
+from launcher.plan.losses import check_losses, loss_lines, loss_words
 from launcher.plan.named_hosts import on_named_hosts, working_folder
 from launcher.plan.plan import (
     HIDDEN,
@@ -30,7 +30,7 @@ from launcher.plan.plan import (
 from launcher.plan.set_variables import check_set
 from launcher.plan.spec_command import without_rdzv
 from launcher.plan.without_effect import without_effect
-from launcher.run.preview import preview
+from launcher.run.preview import preview, short_preview
 from launcher.run.registry_process import check_file_limit, check_machine
 from launcher.run.values import LaunchFacts, Starter
 from launcher.schedulers.catalog import make_scheduler, scheduler_entry
@@ -86,7 +86,12 @@ class Preparation:
 
     def preview(self) -> Iterator[str]:
         """The lines of the dry run."""
-        yield from preview(self.plan, [self.here, self.others])
+        starters = [self.here, self.others]
+        if self.settings.dry_run != "full":
+            losses = loss_words(self.plan, owns_registry=self.standing is None)
+            yield from short_preview(self.plan, starters, losses, symmetric=self.symmetric)
+            return
+        yield from preview(self.plan, starters)
         yield from loss_lines(self.plan, owns_registry=self.standing is None)
         yield from command_lines(self.plan)
         yield from planned_lines(planned(self.plan))

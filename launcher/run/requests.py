@@ -43,9 +43,19 @@ async def drain_node(root: Path, run: str, node: int, seconds: float, reason: st
     Raises RdzvError where no program runs that could be told.
     """
 
+    told = False
+
     async def ask(client: RegistryClient) -> RunStatus:
+        nonlocal told
         status = await client.status(run)
-        return await client.drain(run, slot_of(status, node), seconds, reason)
+        slot = slot_of(status, node)
+        if status.on_node_loss == "fail" and status.phase is Phase.RUNNING and not told:
+            told = True
+            _say(
+                f"no node may take the place of node {node} (--on-node-loss fail): its programs "
+                "are stopped before it leaves, and the run ends"
+            )
+        return await client.drain(run, slot, seconds, reason)
 
     state = _going_on(root, run, "its nodes have left")
     return _say(after_drain(await _asked(state, "cannot drain a node", ask)))

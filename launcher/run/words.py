@@ -35,9 +35,10 @@ from rendezvous.wire.errors import (
     StorageFull,
 )
 from rendezvous.wire.run import Result, SlotState
-from rendezvous.wire.words import printable, slots_text
+from rendezvous.wire.words import printable, reason_clause, slots_text
 from worker.program.ending import signal_name
 
+_BEFORE = "run '{}' was stopped before it started"
 _SENDERS: dict[int, str] = {signal.SIGINT: "Ctrl-C", signal.SIGHUP: "SIGHUP (a closed terminal)"}
 _MOST_REASON = 300
 _MOST_SAYS = 300
@@ -77,7 +78,8 @@ def lines(said: sentences.Sentence, names: Names) -> Sequence[str]:
         case sentences.Findings(report=report):
             return lines_of(report, lasts=names.lasts)
         case sentences.EpochEnded(end=end):
-            return [f"{epoch_words(end)}; {end.then}"]
+            # A restart that was requested has been announced already.
+            return [f"{epoch_words(end)}; {end.then}" if end.code else epoch_words(end)]
         case sentences.MayBeLeft():
             return [_may_be_left(said, names)]
         case sentences.WaitsForOlder(key=key):
@@ -99,7 +101,8 @@ def _sentence(said: sentences.Sentence, names: Names) -> str:
         case sentences.EndsRun(signal=number, grace=grace):
             return _ends_run(number, grace)
         case sentences.EndsAtOnce(signal=number, again=again):
-            return f"{_signal(number)}{' again' * again}: ending everything immediately"
+            who = _SENDERS.get(number, _signal(number))
+            return f"{who}{' again' * again}: killing all nodes now"
         case sentences.RegistryTrouble(message=message, hint=hint):
             return f"{message}; {hint}" if hint else message
         case sentences.RegistryNotNow(message=message):
@@ -151,9 +154,11 @@ def _ends_run(number: int, grace: float | None) -> str:
     """What a first signal leads to, and how long that takes; no second hang-up hurries it."""
     who = _SENDERS.get(number, _signal(number))
     if grace is None:
-        return f"{who}: rdzv ends the run before it has started"
-    again = "" if number == signal.SIGHUP else f"; a second {who} ends it immediately"
-    return f"{who}: rdzv ends the run within {grace:g} s{again}"
+        return f"{who}: stopping before anything has started"
+    if number == signal.SIGINT:
+        return f"Stopping all nodes (up to {grace:g} s). Press Ctrl-C again to kill them now."
+    again = "" if number == signal.SIGHUP else f". A second {who} kills them now."
+    return f"{who}: stopping all nodes (up to {grace:g} s){again}"
 
 
 def _signal(number: int) -> str:
@@ -248,7 +253,16 @@ def result_of(verdict: Verdict, names: Names) -> Result:
     result = _result_of(verdict, names)
     if verdict.signal is None or result.status != "cancelled":
         return result
-    return result.model_copy(update={"exit_code": SIGNALS + verdict.signal})
+    message, by_signal = result.message, do.BySignal(verdict.signal)
+    if verdict.signal == signal.SIGINT:
+        stopped = f"you stopped run '{names.run}' with Ctrl-C"
+        why = reason_clause(cancel_reason(by_signal, names))
+        message = {
+            f"run '{names.run}' was cancelled{why}": stopped,
+            _BEFORE.format(names.run): f"{stopped}, before it started",
+        }.get(message, message)
+    exit_code = SIGNALS + verdict.signal
+    return result.model_copy(update={"exit_code": exit_code, "message": message})
 
 
 def _result_of(verdict: Verdict, names: Names) -> Result:
@@ -319,7 +333,7 @@ def _error(failure: Failure, names: Names) -> tuple[str, int, str, str]:
             code = StorageFull.code, ExitCode.REGISTRY_LOST
             return (*code, f"for {seconds:.0f} s, {message}", hint)
         case EndedBeforeBegun():
-            return (*cancelled, f"{run} was ended before it started", "")
+            return (*cancelled, _BEFORE.format(names.run), "")
         case EndedAtOnce(unheard_seconds=None):
             return (*cancelled, f"{run} was ended immediately by a second signal", "")
         case EndedAtOnce(unheard_seconds=unheard):

@@ -81,6 +81,11 @@ class Scheduler(Protocol):
         Raises TemplateError or UsageError.
         """
 
+    def submit_words(self, run: Submission) -> str:
+        """The command or request that submits it; empty where rdzv itself starts the node, or a
+        person does. Pure."""
+        return ""
+
     async def make_ready(self, run: Submission) -> None:
         """Do what needs no join string, so that `submit` is quick; nothing is submitted by it."""
         return

@@ -117,14 +117,14 @@ class ProfileScheduler(ProfileCommands, Scheduler):
     def prepare(self, run: Submission, join: str) -> str:
         """See the contract: the command in a comment, and the rendered spec."""
         text = self.render(run, join)
-        argv = self._argv("submit", self.profile.submit.argv, run)
         self._check_commands(run)
-        return f"# {self._by_hand(argv, run)}\n{text}"
+        return f"# {self.submit_words(run)}\n{text}"
 
-    def _by_hand(self, argv: Sequence[str], run: WorkerRun) -> str:
-        """The line of a shell that submits it."""
-        source = self._path(run, "SPEC") if self._stdin_source == "spec" else self._stdin_source
-        return shlex.join(argv) + (f" < {source}" if source else "")
+    def submit_words(self, run: Submission) -> str:
+        """See the contract: the line of a shell that submits it."""
+        words = shlex.join(self._argv("submit", self.profile.submit.argv, run))
+        spec, join = f" < {self._path(run, 'SPEC')}", ", with the join string on standard input"
+        return words + {"spec": spec, "join": join, None: ""}[self._stdin_source]
 
     # --- submitting ---------------------------------------------------------------------------
 
@@ -199,9 +199,9 @@ class ProfileScheduler(ProfileCommands, Scheduler):
         how = "from now on fewer connections are opened at a time, with growing pauses"
         return "; ".join(filter(None, (_what_came(argv, said), how, hint)))
 
-    def _not_submitted(self, run: WorkerRun, said: Said, argv: Sequence[str]) -> SchedulerError:
+    def _not_submitted(self, run: Submission, said: Said, argv: Sequence[str]) -> SchedulerError:
         passing = says(self.profile.submit.retry, said, run)
-        advice = SERVICE_FAILS if passing else f"try it by hand: {self._by_hand(argv, run)}"
+        advice = SERVICE_FAILS if passing else f"try it by hand: {self.submit_words(run)}"
         words, hint = _what_came(argv, said), self._hint(said, run) or advice
         if accounts(self.profile.submit.refused, said, run):
             final = accounts(self.profile.submit.final, said, run)

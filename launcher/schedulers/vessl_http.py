@@ -74,7 +74,11 @@ class VesslHttpScheduler(Scheduler):
         """See the contract."""
         text = self._specs.render(run, join)
         load_spec(text, run.source)
-        return f"# POST .../run/spec/create_from_yaml\n{text}"
+        return f"# {self.submit_words(run)}\n{text}"
+
+    def submit_words(self, run: Submission) -> str:
+        """See the contract."""
+        return "POST .../run/spec/create_from_yaml"
 
     async def submit(self, run: Submission, join: str, *, trouble: Trouble = unheard) -> str:
         """See the contract."""

@@ -83,8 +83,14 @@ def matrix_lines(report: RunReport) -> list[str]:
 
 
 def check_lines(report: RunReport) -> list[str]:
-    """All findings, the worst first."""
-    lines = [line for one in in_words(report.findings, report) for line in _finding_lines(*one)]
+    """All findings, the worst first; the checks that were skipped for one reason in one line."""
+    found = in_words(report.findings, report)
+    lines = [line for one in found if one[0].level != "skipped" for line in _finding_lines(*one)]
+    reasons: dict[str, list[str]] = {}
+    for finding, text in found:
+        if finding.level == "skipped":
+            reasons.setdefault(text, []).append(finding.check)
+    lines += [f"skipped ({reason}): {', '.join(ids)}" for reason, ids in reasons.items()]
     return [*lines, total_words(report) or "the checks have not found anything yet"]
 
 
@@ -92,6 +98,8 @@ def total_words(report: RunReport) -> str:
     """`1 failed, 2 warnings, 40 ok`; empty: nothing was checked."""
     count = {level: sum(f.level == level for f in report.findings) for level in _ORDER}
     names = {"fail": "failed", "warn": "warnings", "skipped": "skipped", "ok": "ok"}
+    if count["warn"] == 1:
+        names["warn"] = "warning"
     return ", ".join(f"{number} {names[level]}" for level, number in count.items() if number)
 
 

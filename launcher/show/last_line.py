@@ -7,41 +7,57 @@ import re
 from collections.abc import Sequence
 
 from launcher.show.epochs import after_starts, epoch_words
+from launcher.show.run_list import duration
 from launcher.state.state_dir import StateDir
 from rendezvous.wire.errors import Cause
 from rendezvous.wire.run import EpochEnd, Result
-from rendezvous.wire.words import node_name
+from rendezvous.wire.words import node_name, printable
 
 _SAYS = re.compile(r"\w")
 """mpirun ends what it says with a line of dashes."""
 _OF_RANK = re.compile(r"\[rank\d+\]: ")
+_COMMAND = re.compile(r"\brdzv (\w+) RUN\b")
+"""In a hint: what to type, but for the name of the run."""
 _MOST_EPOCHS = 3
 _MOST_MESSAGE = 300
+_MOST_OF_EPOCH = 120
+_LOCAL = "local"
 
 
-def last_line(run: str, result: Result, state: StateDir) -> str:
+def last_line(run: str, result: Result, state: StateDir, *, whole: bool = False) -> str:
     """The result, the first cause, what to do, whose the exit code is, and where the rest is; the
-    tail stands above."""
+    tail, and where the other nodes' output is, stand above.
+
+    Args:
+        run: The run.
+        result: How it ended.
+        state: Its folder.
+        whole: Show all of a long cause; else its beginning, and where the rest is.
+    """
     lines = []
+    message, rest = (result.message, "") if whole else _beginning(run, result.message)
     after = after_starts(result.epochs, result.replacements)
     joint = ", but" if result.warning else ":"
-    text = f"run '{run}' {result.status}{after and f' {after}'}{joint} {result.message}"
+    record = state.record()
+    bench = "bench " if record is not None and record.is_bench else ""
+    text = f"{bench}run '{run}' {result.status}{after and f' {after}'}{joint} {message}"
     if result.status == "cancelled":
-        text = result.message
+        text = f"{message} (exit code {result.exit_code})"
+    text += _took(result, state)
     if result.status == "failed" and result.tail:
         lines += [f"last output of {_where(result)}:", *(f"  | {line}" for line in result.tail)]
         said = (line for line in reversed(result.tail) if _SAYS.search(line))
         last = next(said, result.tail[-1])
         if last.strip() not in result.message and not _is_quoted(last, result):
-            text += f"; its last output: {last.strip()!r}"
+            text += f"; its last output: {printable(last.strip(), _MOST_MESSAGE)!r}"
     if result.hint:
-        text += f"; {result.hint}"
-    text += "".join(f"; {words}" for words in _epochs(run, result.epochs))
-    record = state.record()
+        text += "; " + _COMMAND.sub(rf"rdzv \1 {run}", result.hint)
+    most = _MOST_MESSAGE if whole else _MOST_OF_EPOCH
+    text += "".join(f"; {words}" for words in _epochs(run, result.epochs, most))
     if result.code == Cause.JOIN_TIMEOUT and record is not None and not result.evidence:
         place = record.registry_place()
         text += f" ({place.where()})"
-    if result.status != "ok":
+    if result.status == "failed":
         whose = "the program's" if result.exit_code_of == "program" else "rdzv's"
         text += f"; exit code {result.exit_code} ({whose})"
     log = result.log or (str(state.logs) if result.status == "failed" else "")
@@ -51,12 +67,32 @@ def last_line(run: str, result: Result, state: StateDir) -> str:
     if result.status == "failed" and not (result.log and os.path.exists(result.log)):
         words = state.last_words
         text += f"; last output kept in {words.path}" if words.epochs() else ""
+    text += rest
+    ran = result.status == "ok" or (result.status == "failed" and result.exit_code_of == "program")
+    if ran and record is not None and record.scheduler != _LOCAL and record.nodes != "1":
+        lines.append(f"the output of the other nodes: rdzv logs {run}")
     return "\n".join(f"rdzv: {line}" for line in [*lines, text])
 
 
-def _epochs(run: str, ends: Sequence[EpochEnd]) -> list[str]:
+def _beginning(run: str, message: str) -> tuple[str, str]:
+    """The beginning of a long message, to the end of a word, and where all of it is."""
+    if len(message) <= _MOST_MESSAGE:
+        return message, ""
+    kept = message[: _MOST_MESSAGE - 1]
+    kept = kept[: kept.rfind(" ")] if " " in kept[_MOST_MESSAGE // 2 :] else kept
+    return f"{kept.rstrip(',;: ')}…", f"; the whole cause: rdzv status {run}"
+
+
+def _took(result: Result, state: StateDir) -> str:
+    """` after 7 s`: how long a launch took that ended well, as `rdzv status` has it."""
+    kept = state.result() if result.status == "ok" else None
+    seconds = kept.took_seconds(state.record()) if kept is not None else None
+    return "" if seconds is None else f" after {duration(seconds)}"
+
+
+def _epochs(run: str, ends: Sequence[EpochEnd], most: int) -> list[str]:
     """The newest epochs in a few words each, and where the others are."""
-    shown = [epoch_words(end, _MOST_MESSAGE) for end in ends[-_MOST_EPOCHS:]]
+    shown = [epoch_words(end, most) for end in ends[-_MOST_EPOCHS:]]
     more = len(ends) - len(shown)
     return [*shown, f"and {more} more: rdzv status {run} --epochs"] if more else shown
 

@@ -196,3 +196,4 @@ async def _follow(which: Which, most: _Most) -> None:
     for task in shown.values():
         task.cancel()
     await asyncio.gather(*shown.values(), return_exceptions=True)
+    click.echo("rdzv: End of the log.", err=True)

@@ -225,7 +225,7 @@ def _checks(findings: Sequence[Finding]) -> Iterator[_Row]:
         if finding.level == "skipped":
             reasons.setdefault(finding.value, []).append(finding.check)
     for reason, ids in reasons.items():
-        yield _Row(f"  not made: {reason}: {', '.join(ids)}", at=4)
+        yield _Row(f"  skipped ({reason}): {', '.join(ids)}", at=4)
 
 
 def _summary(findings: Sequence[Finding], seconds: float) -> str:

@@ -32,7 +32,8 @@ FACTS_AT = 9
 _ASK_SECONDS = 1.0
 _ASKED_AT_ONCE = 32
 _COMMAND_CELLS = 40
-_LEAST_REASON = 20
+_LEAST_REASON = 30
+_INDENT = 4
 _BETWEEN = "  "
 _MOST_CHARACTERS = 4_000
 _HEAD = ("RUN", "STATE", "NODES", "STARTED", "TOOK", "COMMAND", "REASON")
@@ -75,8 +76,11 @@ async def show_runs(root: Path, *, everything: bool, as_json: bool) -> int:
     if not known:
         click.echo(f"no runs in {root}")
         return 0
-    for line in table_lines(rows, width_of(sys.stdout)):
+    width = width_of(sys.stdout)
+    for line in table_lines(rows, width):
         click.echo(line)
+    if width is not None:
+        click.echo("'rdzv status RUN' shows one run, and all of its reason.", err=True)
     if more := len(known) - len(shown):
         click.echo(f"and {more} more: rdzv status --all", err=True)
     return 0
@@ -116,7 +120,9 @@ def _row(
     """As the result has it, or as it stands otherwise."""
     started = record.started_at if record else 0.0
     over = result is not None or otherwise == "killed"
-    until = (result.ended_at if result else 0.0) if over else _wall_clock()
+    took = result.took_seconds(record) if result else None
+    if not over and started:
+        took = max(0.0, _wall_clock() - started)
     return Row(
         state.run,
         result.status if result else otherwise,
@@ -124,7 +130,7 @@ def _row(
         result.exit_code_of if result else "",
         record.nodes if record else "",
         started,
-        max(0.0, until - started) if until and started else None,
+        took,
         record.command if record else [],
         result.message if result else reason,
     )
@@ -138,17 +144,24 @@ def _wall_clock() -> float:
 
 
 def table_lines(rows: Sequence[Row], width: int | None) -> list[str]:
-    """The table. A terminal's lines are cut at its width; where there is none, nothing is."""
+    """The table. A terminal's lines are cut at its width; where there is none, nothing is.
+
+    Where a reason has no room beside its run, it is below it.
+    """
     table = [_HEAD, *map(_cells, rows)]
     # Of a longer command the rest of its own line moves, and no other line.
     widths = [max(map(_width, column)) for column in zip(*table, strict=True)]
     widths[5] = min(_COMMAND_CELLS, widths[5])
-    if width is not None:
-        of_reason = width - sum(widths[:6]) - 6 * len(_BETWEEN)
-        columns = 7 if of_reason >= _LEAST_REASON else 6
-        table = [(*cells[:5], cut(cells[5], widths[5]), cells[6])[:columns] for cells in table]
-    lines = [_BETWEEN.join(map(_padded, cells, widths)).rstrip() for cells in table]
-    return lines if width is None else [cut(line, width) for line in lines]
+    if width is None:
+        return [_BETWEEN.join(map(_padded, cells, widths)).rstrip() for cells in table]
+    beside = width - sum(widths[:6]) - 6 * len(_BETWEEN) >= _LEAST_REASON
+    lines = []
+    for cells in table:
+        shown = [*cells[:5], cut(cells[5], widths[5]), *([cells[6]] if beside else [])]
+        lines.append(_BETWEEN.join(map(_padded, shown, widths)).rstrip())
+        if not beside and cells[6] and cells is not _HEAD:
+            lines.append(" " * _INDENT + cells[6])
+    return [cut(line, width) for line in lines]
 
 
 def facts(row: Row) -> list[str]:

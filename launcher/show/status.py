@@ -38,7 +38,7 @@ async def show_status(root: Path, run: str, *, as_json: bool) -> int:
             click.echo(json.dumps(shown, indent=1))
             return 0
         click.echo(fold_lines("\n".join(facts(row)), width, FACTS_AT))
-        click.echo(fold_lines(last_line(run, result, state), width, _WORDS_AT))
+        click.echo(fold_lines(last_line(run, result, state, whole=True), width, _WORDS_AT))
         return 0
     from rich.console import Console, Group
 

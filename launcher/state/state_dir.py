@@ -95,8 +95,14 @@ class LaunchRecord(BaseModel):
 
     @property
     def command(self) -> list[str]:
-        """COMMAND, in words."""
-        return list(map(str, self.options.get("command", ())))
+        """COMMAND, in words; of a benchmark the command that a person gave."""
+        words = list(map(str, self.options.get("command", ())))
+        return ["rdzv", "bench", *words] if self.is_bench else words
+
+    @property
+    def is_bench(self) -> bool:
+        """Whether it is a benchmark of the network: `rdzv bench`."""
+        return self.options.get("framework") == "bench"
 
 
 class KeptResult(Result):
@@ -104,6 +110,11 @@ class KeptResult(Result):
 
     ended_at: float = 0.0
     last_words: str = Field("", description="The folder with the last words of its ranks.")
+
+    def took_seconds(self, record: LaunchRecord | None) -> float | None:
+        """From the launch's start to its end; None where nobody knows."""
+        started = record.started_at if record else 0.0
+        return max(0.0, self.ended_at - started) if self.ended_at and started else None
 
 
 class StateDir:

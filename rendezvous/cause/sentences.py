@@ -183,15 +183,15 @@ _LIMITS = {
     "nofile": "open files",
     "nproc": "processes",
     "fsize": "file size",
-    "as": "address space",
     "memlock": "locked memory",
     "cpu": "seconds of CPU time",
 }
 
 
 def _of_limit(fact: Fact) -> str:
-    in_bytes = fact.path in ("fsize", "as", "memlock")
-    amount = bytes_text(fact.limit) if in_bytes else f"{fact.limit:.0f}"
+    if fact.path == "as":
+        return f"the process may use {bytes_text(fact.limit)} of address space: ulimit -v"
+    amount = bytes_text(fact.limit) if fact.path in ("fsize", "memlock") else f"{fact.limit:.0f}"
     seen = f" (ulimit -u), and the user had {fact.value:.0f} a moment later"
     return f"limit of {_LIMITS.get(fact.path, fact.path)}: {amount}" + seen * (fact.path == "nproc")
 

@@ -34,6 +34,7 @@ from rendezvous.wire.reports import (
 )
 from rendezvous.wire.run import NodeState, Phase, SlotNews, SlotState
 from rendezvous.wire.verify import ProbeReport
+from rendezvous.wire.words import reason_clause
 
 
 def decide_report(
@@ -159,8 +160,8 @@ def decide_drain(run: Run, slot_index: int, seconds: float, why: str, now: float
     node = slot.live_node() if slot is not None else None
     if node is None:
         raise NotFound(f"run '{run.id}' has no node in slot {slot_index}")
-    words = f"drained: {why}" if why else "drained"
-    report = DepartReport(epoch=run.epoch, seconds=seconds, words=words)
+    words = f"drained{reason_clause(why)}"
+    report = DepartReport(epoch=run.epoch, seconds=seconds, words=words, drained=True)
     return decide_report(run, slot_index, node.incarnation, report, now)
 
 
@@ -186,7 +187,7 @@ def decide_restart(run: Run, why: str) -> Event | None:
     if why_not := why_never(run):
         raise Mismatch(
             f"run '{run.id}': {why_not}",
-            hint="let its programs end, or cancel it; then launch again from the state that was "
-            "saved last",
+            hint="let its programs end, or cancel it; then launch it again to resume from your "
+            "last checkpoint",
         )
     return None if run.starts.asked else events.RestartAsked(reason=why.strip() or _NO_REASON)

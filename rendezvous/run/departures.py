@@ -25,7 +25,8 @@ _SAME_SECONDS = 1.0
 TOLD_TO_END = (128 + 1, 128 + 2, 128 + 15)
 """What a node ends with that was told to end: by its platform, or by whoever cancels, if that comes
 just then."""
-_HINT = "launch again from the state that was saved last; some platforms requeue by themselves"
+_HINT = "launch it again to resume from your last checkpoint"
+_ALONE = "no node may take its place (--on-node-loss fail), so the run ended"
 
 
 def _stop_at(run: Run, report: DepartReport, now: float) -> float:
@@ -51,7 +52,9 @@ def departs(run: Run, event: events.Departs, now: float) -> Outcome:
         words = f"{name}, a standby, leaves: {report.words}"
         return Outcome(words + (f"; {how}" if how else ""), slot.index)
     stop_at = _stop_at(run, report, now)
-    slot.its_node.departure = departure = Departure(slot.index, stop_at, report.words)
+    slot.its_node.departure = departure = Departure(
+        slot.index, stop_at, report.words, report.drained
+    )
     if run.departure is None or stop_at < run.departure.stop_at:
         run.departure = departure
         run.seq += 1
@@ -100,8 +103,11 @@ def notice_of(run: Run, now: float) -> DepartureNotice | None:
 def result_of(run: Run, departure: Departure) -> Result:
     """Of a run whose programs were stopped for it, and did not fail."""
     slot = run.slots[departure.slot]
-    words = f"{who(slot)} left the run: {departure.words}; all programs were stopped before"
-    return failure(Cause.NODE_LOST, words, slot, _HINT)
+    how = "was" if departure.drained else "left the run:"
+    words = f"{who(slot)} {how} {departure.words}"
+    if not run.spec.outlives_nodes:
+        return failure(Cause.NODE_LOST, f"{words}, and {_ALONE}", slot, _HINT)
+    return failure(Cause.NODE_LOST, f"{words}; all programs were stopped before", slot, _HINT)
 
 
 def end_of(run: Run, slot: Slot) -> dict[str, object]:

@@ -15,6 +15,7 @@ class Departure:
     slot: int
     stop_at: float
     words: str
+    drained: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ from rendezvous.run.state import GONE, Run, Slot, who
 from rendezvous.wire.errors import Cause
 from rendezvous.wire.reports import ExitReport
 from rendezvous.wire.run import EpochEnd, NodeState, Phase
-from rendezvous.wire.words import listed, printable
+from rendezvous.wire.words import listed, printable, reason_clause
 
 QUICK_SECONDS = 30.0
 """Two ends that are alike, each within this time of its start, are of the program itself."""
@@ -94,7 +94,7 @@ def next_step(run: Run, found: FirstCause | None, now: float) -> Again | Enough:
     if run.spec.outlives_nodes and (cut_off := _cut_off(run)):
         return Again(0.0, False, f"they start again, as {listed(cut_off)} can be reached again")
     if starts.asked and (first is not None or was_stopped(run)):
-        by_hand = f"restarted by hand: {starts.asked}"
+        by_hand = f"restart requested{reason_clause(starts.asked)}"
         if lost and first is None:
             return Enough(f"{by_hand}; {_because_lost(None, lost)}", lost[0])
         if lost:
@@ -272,7 +272,7 @@ def begin_again(run: Run, step: Again, found: FirstCause | None, now: float) -> 
     _count(run, step, found, seconds)
     starts.ended = [*starts.ended, _end_of(run, step, found, seconds)][-MOST_ENDED:]
     starts.failed_at = now - seconds if first is None else (first.its_node.failed_at or now)
-    starts.asked = ""
+    asked, starts.asked = starts.asked, ""
     run.stop, run.verdict_at = False, None
     if step.gone:
         return _begin_without(run, step, now)
@@ -282,7 +282,7 @@ def begin_again(run: Run, step: Again, found: FirstCause | None, now: float) -> 
         enter(run, Phase.RESTARTING, now)
     else:
         _arm_again(run, now)
-    return starts.ended[-1].then
+    return "the programs start again" if asked else starts.ended[-1].then
 
 
 def _begin_anew(run: Run) -> None:
@@ -377,11 +377,12 @@ def backoff_over(run: Run, event: events.BackOffOver, now: float) -> Outcome:
 
 def restart_asked(run: Run, event: events.RestartAsked, now: float) -> Outcome:
     """Stop the programs, or wait no longer."""
+    words = f"restart requested{reason_clause(event.reason)}"
     if run.phase is Phase.RESTARTING:
-        return Outcome(f"restarted by hand: {event.reason}{_arm_again(run, now)}")
+        return Outcome(f"{words}{_arm_again(run, now)}")
     run.starts.asked = event.reason
     begin_stop(run, now)
-    return Outcome(f"restarted by hand: {event.reason}; the programs are being stopped")
+    return Outcome(f"{words}; stopping the programs")
 
 
 def is_history(run: Run, report: ExitReport) -> bool:

@@ -19,7 +19,7 @@ from rendezvous.run.replacing import refill
 from rendezvous.run.state import OVER, Run, Slot, who
 from rendezvous.wire.errors import PREEMPTED_HINT, Cause, ExitCode
 from rendezvous.wire.run import NodeState, Phase, Result
-from rendezvous.wire.words import listed
+from rendezvous.wire.words import listed, reason_clause
 
 
 def unheard(run: Run, now: float, leases: Leases) -> list[Slot]:
@@ -115,7 +115,7 @@ def _end_unfailed(run: Run, now: float, why: str) -> None:
     who_ended = f"all {count} nodes" if count > 1 else "the node"
     if run.spec.led and count > 1:
         who_ended = f"the program of node 0, which led {count} nodes,"
-    words = f"{who_ended} ended with exit code 0{_ran(run)}"
+    words = f"{who_ended} ended with exit code 0"
     finish(run, now, _ok(run, words))
 
 
@@ -171,18 +171,8 @@ def _cancelled(run: Run, code: str, why: str) -> Result:
         status="cancelled",
         exit_code=int(ExitCode.CANCELLED),
         code=code,
-        message=f"run '{run.id}' was cancelled: {why}",
+        message=f"run '{run.id}' was cancelled{reason_clause(why)}",
     )
-
-
-def _ran(run: Run) -> str:
-    """How long the longest program ran, by its node's clock; the registry's may have stood still.
-
-    Nothing where no node has said it.
-    """
-    exits = [slot.node.exit for slot in run.slots if slot.node and slot.node.exit]
-    times = [report.ran_seconds for report in exits if report.ran_seconds is not None]
-    return f" after {max(times):.0f} s" if times else ""
 
 
 def _is_preempted(slot: Slot) -> bool:

@@ -80,6 +80,7 @@ class DepartReport(Wire):
     epoch: int
     seconds: Seconds = Field(0.0, description="Until it goes.")
     words: Words = Field("", description="Why, as a sentence continues after the node's name.")
+    drained: bool = Field(False, description="A person asked for it with 'rdzv drain'.")
 
 
 class QuietReport(Wire):

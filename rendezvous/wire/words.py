@@ -114,6 +114,15 @@ def node_name(node: int | None, hostname: str, slot: int | None = None) -> str:
     return f"{kind} {node} ({', '.join(about)})" if about else f"{kind} {node}"
 
 
+_COMMANDS = ("rdzv cancel", "rdzv drain", "rdzv restart")
+"""The reasons of a person who gives none: the command."""
+
+
+def reason_clause(reason: str) -> str:
+    """` with 'rdzv cancel'` of a command, `: bad fan` of a person's own words."""
+    return f" with {reason!r}" if reason in _COMMANDS else f": {reason}" if reason else ""
+
+
 def slot_name(slot: int, hostnames: Mapping[int, str]) -> str:
     """`slot 9 (h9)`."""
     return node_name(None, hostnames.get(slot, ""), slot)

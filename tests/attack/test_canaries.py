@@ -241,7 +241,7 @@ def test_a_run_by_hand_leaks_nothing(scene: Scene) -> None:
     words = ("--rdzv-id", "r", "--scheduler", "manual", "--nnodes", "2", "--grace", "2")
     command = [RDZV, "launch", *words, "--framework", "command"]
     with Lab(2, hosts_mode="debian") as scene.lab:
-        scene.run("dry run", 0, [*command, "--dry-run", "--", *scene.command(())])
+        scene.run("dry run", 0, [*command, "--dry-run=full", "--", *scene.command(())])
         assert "RDZV_JOIN-hidden" in scene.said("dry run")
         scene.start("launch", 0, [*command, "--", *scene.command(())])
         scene.add_launch()
@@ -284,7 +284,7 @@ def test_a_symmetric_start_leaks_nothing(scene: Scene) -> None:
         env = {"RDZV_ID": "r", "NUM_NODES": "2", "MASTER_ADDR": scene.lab.hosts[0].address}
         nodes = [env | {"RDZV_TOKEN": text, "NODE_RANK": str(rank)} for rank in (0, 1)]
         scene.run("cut", 1, [*command, *program], 64, **nodes[1] | {"RDZV_TOKEN": text[:-3]})
-        scene.run("dry run", 0, [*command, "--dry-run", *program], 0, **nodes[0])
+        scene.run("dry run", 0, [*command, "--dry-run=full", *program], 0, **nodes[0])
         scene.start("node 0", 0, [*command, *program], **nodes[0])
         scene.add_launch()
         scene.start("node 1", 1, [*command, *program], **nodes[1])

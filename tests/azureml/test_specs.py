@@ -45,7 +45,7 @@ def test_a_worker_runs_command_alone_holds_every_word_and_variable(tmp_path: Pat
 def test_the_launchers_command_shows_what_it_would_submit(tmp_path: Path) -> None:
     (job,) = shipped("azureml/launcher.yaml")
     words = shlex.split(job["command"].partition("exec rdzv ")[2])
-    argv = [words[0], "--dry-run", *words[1:]]
+    argv = [words[0], "--dry-run=full", *words[1:]]
     argv = [word.replace("$AZUREML_RUN_ID", "mild_hat_1").replace("$PWD", "/code") for word in argv]
     shown = CliRunner().invoke(main, argv, env={"HOME": str(tmp_path)})
     assert shown.exit_code == 0, shown.output

@@ -75,8 +75,10 @@ class Case:
 
 def _drain(run: Launched, folder: Path, seconds: int) -> str:
     said = rdzv(run.state, "drain", "r", str(GOES), "--in", str(seconds))
-    assert "slot 1) will leave: drained: rdzv drain; all programs are" in " ".join(said.split())
-    return "drained: rdzv drain"
+    assert "slot 1) will leave: drained with 'rdzv drain'; all programs are" in " ".join(
+        said.split()
+    )
+    return "was drained with 'rdzv drain'"
 
 
 def _file(run: Launched, folder: Path, seconds: int) -> str:

@@ -99,7 +99,7 @@ def test_all_programs_start_again_by_hand(tmp_path: Path) -> None:
     command = program(tmp_path, f"if epoch == 1:\n    {WAITS}", before=slow)
     with launching(tmp_path / "s", *COMMAND, command=command) as launched:
         until(lambda: len(starts_in(tmp_path)) == 2)
-        assert "restarted by hand" in rdzv(tmp_path / "s", "restart", "r")
+        assert "restart requested with 'rdzv restart'" in rdzv(tmp_path / "s", "restart", "r")
         outcome = launched.finish()
     assert outcome.code == 0, outcome.err
     assert outcome.last_line.startswith(OK.format("1 restart")), outcome.err

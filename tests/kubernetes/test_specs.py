@@ -77,7 +77,7 @@ def test_the_launchers_role_lets_it_neither_read_secrets_nor_change_anything() -
 def test_the_launchers_command_shows_what_it_would_submit(tmp_path: Path) -> None:
     spec = shipped("kubernetes/launcher.yaml")[-1]["spec"]["template"]["spec"]
     (container,) = spec["containers"]
-    words = [*container["command"][1:2], "--dry-run", *container["command"][2:]]
+    words = [*container["command"][1:2], "--dry-run=full", *container["command"][2:]]
     shown = CliRunner().invoke(main, words, env={"HOME": str(tmp_path)})
     assert shown.exit_code == 0, shown.output
     made = [text for text in shown.stdout.split("\n") if text.startswith("kind: ")]

@@ -132,7 +132,10 @@ def test_a_run_that_lives_is_asked_though_a_former_launch_has_ended(
     assert "rank 5 (node 1, gpu-7)" in said(state, "look", "llama")
     assert said(state, "cancel", "llama") == "it is cancelled by a person\n"
     assert said(state, "restart", "llama") == "run 'llama': it restarts\n"
-    assert said(state, "drain", "llama", "1") == "run 'llama': it leaves\n"
+    assert said(state, "drain", "llama", "1") == (
+        "no node may take the place of node 1 (--on-node-loss fail): its programs are stopped "
+        "before it leaves, and the run ends\nrun 'llama': it leaves\n"
+    )
 
 
 def test_a_look_is_printed_saved_and_may_be_made_twice(

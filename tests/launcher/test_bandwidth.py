@@ -63,7 +63,8 @@ def test_each_node_starts_the_program_from_where_its_own_rdzv_lies() -> None:
 
 
 def test_the_dry_run_shows_a_worker_run_that_needs_no_path_of_this_machine() -> None:
-    shown = bench("--dry-run", "--scheduler", "manual", "--sizes", "1M", "--framework", "command")
+    words = "--dry-run full --scheduler manual --sizes 1M --framework command"
+    shown = bench(*words.split())
     assert shown.exit_code == 0, shown.output
     assert "--framework bench" in shown.stdout
     assert "-- --size 1048576 --slow-below 0.5" in shown.stdout

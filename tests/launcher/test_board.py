@@ -596,11 +596,11 @@ def test_between_two_epochs_boards_say_how_long_that_takes_and_who_is_late() -> 
         plain.status("node 1 failed; waiting", 60.0 - left, 2.0, **more)
         screen.now += 2.0
         screen.board.status(run_status(reason="node 1 failed; waiting", **more))
-    screen.board.event(event("restarted by hand: new data", "restart_asked"))
+    screen.board.event(event("restart requested: new data", "restart_asked"))
     waits = ["restarting: 16 s left", "node 1 failed; waiting"]
     assert screen.shown().splitlines()[-3:] == [
         *(f"rdzv: {words}" for words in waits),
-        "rdzv: restarted by hand: new data",
+        "rdzv: restart requested: new data",
     ]
     assert [line.partition(" s  ")[2] for line in plain.getvalue().splitlines()][-2:] == waits
 
@@ -746,7 +746,7 @@ def test_after_restarts_each_epochs_end_is_told(state: StateDir) -> None:
         state, "ok", epochs=lost, replacements=3
     )
     cancelled = Result(status="cancelled", exit_code=84, message="cancelled", epochs=ends[:1])
-    words = f"rdzv: cancelled; {EPOCHS[0]}; exit code 84 (rdzv's)"
+    words = f"rdzv: cancelled (exit code 84); {EPOCHS[0]}"
     assert last_line("llama", cancelled, state) == words
 
 
@@ -757,7 +757,7 @@ def test_of_many_epochs_the_newest_three_are_told_each_in_few_words(state: State
         "and 2 more: rdzv status llama --epochs"
     )
     long = EpochEnd(epoch=1, message="x" * 600)
-    assert len(said(state, "ok", epochs=[long] * 32)) < 1_200
+    assert len(said(state, "ok", epochs=[long] * 32)) < 700
     assert "ok after at least 32 restarts: " in said(state, "ok", epochs=[long] * 32)
 
 
@@ -778,7 +778,7 @@ def test_96_of_a_cancelled_run_the_message_and_the_code_are_told(
     state: StateDir,
 ) -> None:
     result = Result(status="cancelled", exit_code=130, message="run 'llama' was cancelled: SIGINT")
-    words = "rdzv: run 'llama' was cancelled: SIGINT; exit code 130 (rdzv's)"
+    words = "rdzv: run 'llama' was cancelled: SIGINT (exit code 130)"
     assert last_line("llama", result, state) == words
 
 
@@ -799,6 +799,33 @@ def test_96_of_a_failure_the_tail_stands_above_with_the_last_words_the_hint_and_
 
 def test_96_without_a_log_of_its_own_a_failure_names_the_folder_of_all(state: StateDir) -> None:
     assert said(state) == f"rdzv: run 'llama' failed: node 1 failed; {CODE}; log: {state.logs}"
+
+
+def test_96_of_a_long_cause_the_beginning_is_told_and_where_all_of_it_is(state: StateDir) -> None:
+    cause = "word " * 100
+    end = said(state, message=cause, hint="mend it")
+    assert end == (
+        f"rdzv: run 'llama' failed: {'word ' * 58}word…; mend it; {CODE}; log: {state.logs}; "
+        "the whole cause: rdzv status llama"
+    )
+    result = Result(status="failed", exit_code=3, message=cause)
+    assert f"run 'llama' failed: {cause};" in last_line("llama", result, state, whole=True)
+    unbroken = said(state, message="x" * 400)
+    assert f" failed: {'x' * 299}…; " in unbroken
+
+
+def test_96_where_other_nodes_ran_elsewhere_it_is_said_how_to_see_their_output(
+    tmp_path: Path,
+) -> None:
+    state = launched(tmp_path, PLACE)
+    record = state.record()
+    assert record is not None
+    state.write_record(record.model_copy(update={"scheduler": "ssh", "nodes": "2"}))
+    assert said(state, "ok", message="all 2 ended") == (
+        "rdzv: the output of the other nodes: rdzv logs llama\nrdzv: run 'llama' ok: all 2 ended"
+    )
+    state.write_record(record.model_copy(update={"scheduler": "ssh", "nodes": "1"}))
+    assert said(state, "ok", message="it ended") == "rdzv: run 'llama' ok: it ended"
 
 
 def test_96_who_waited_for_nodes_in_vain_hears_where_they_should_have_come(state: StateDir) -> None:

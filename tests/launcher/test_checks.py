@@ -163,9 +163,9 @@ def test_all_checks_are_listed_the_worst_first() -> None:
     lines = check_lines(report(findings=[CUDA, GPUS, SHM, NCCL]))
     assert [line[:11] for line in lines[:4:2]] == ["fail    X02", "warn    L14"]
     assert lines[4:] == [
-        "skipped X03  the nodes are split 8/8 over GPU count",
         "ok      X02  all nodes have CUDA 12.6",
-        "1 failed, 1 warnings, 1 skipped, 1 ok",
+        "skipped (the nodes are split 8/8 over GPU count): X03",
+        "1 failed, 1 warning, 1 skipped, 1 ok",
     ]
     assert check_lines(report()) == ["the checks have not found anything yet"]
 
@@ -223,7 +223,7 @@ def test_of_a_run_whose_registry_is_gone_and_that_kept_nothing_that_is_said(tmp_
     assert result.exit_code == ExitCode.USAGE
     assert "there are no check results for run 'llama': " in result.stderr
     assert "the checks run when all nodes have joined" in result.stderr
-    needs = "rdzv: --checks and --matrix need a RUN\n      rdzv status RUN --matrix\n"
+    needs = "rdzv: --matrix needs a RUN\n      rdzv status RUN --matrix\n"
     assert rdzv("status", "--matrix", state=tmp_path).stderr == needs
     state.write("report.json", b"{")
     assert rdzv("status", "llama", "--checks", state=tmp_path).exit_code == ExitCode.USAGE

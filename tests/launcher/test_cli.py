@@ -68,7 +68,7 @@ BEHIND = (
     "the number of nodes is missing: --nnodes is after 'train.py', so it belongs to that program"
 )
 JOINLESS = "RDZV_JOIN is not set: this worker does not know which run to join"
-DRY = "launch --scheduler manual --rdzv-id r --nnodes 2 --dry-run"
+DRY = "launch --scheduler manual --rdzv-id r --nnodes 2 --dry-run full"
 
 
 def commands(group: click.Group = main, *before: str) -> Iterator[str]:
@@ -683,7 +683,7 @@ def test_a_second_standing_registry_in_one_folder_is_refused(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("options", "command", "words"),
     [
-        (["--framework", "command"], ["/bin/sh", "no.sh"], ["'no.sh' of COMMAND does not exist"]),
+        (["--framework", "command"], ["/bin/sh", "no.sh"], ["no.sh does not exist in "]),
         (
             ["--framework", "command"],
             ["nosuch"],

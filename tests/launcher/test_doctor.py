@@ -48,7 +48,7 @@ def test_the_page_says_what_is_here_what_is_offered_and_what_was_checked() -> No
     assert any(re.fullmatch(r"  lo\S* +127\.0\.0\.1/8 +loopback", line) for line in lines)
     assert "checks" in lines
     assert any(re.match(r"  ok    L17  variables +nothing is set for NCCL", line) for line in lines)
-    assert any(line.startswith("  not made: not asked for (--skip): L03") for line in lines)
+    assert any(line.startswith("  skipped (not asked for (--skip)): L03") for line in lines)
     assert re.search(r", 0 failed, in \d+\.\d\d s$", lines[-2])
     assert lines[-1].endswith("rdzv doctor --env")
     assert (result.stderr, result.exit_code) == ("", 0)
@@ -145,9 +145,9 @@ def test_the_page_of_a_machine_with_gpus_and_rdma_names_each_fault() -> None:
         "  ok    L19  clock              synchronised, within 0.002 s",
         "  ok    L20  link errors        no port counted an error during the check",
         "  ok    L21  shared subnets     no two share one",
-        "  not made: not asked for (--skip): L03",
-        "  not made: no RoCE rail is up: L08",
-        "  not made: no EFA device here: L11",
+        "  skipped (not asked for (--skip)): L03",
+        "  skipped (no RoCE rail is up): L08",
+        "  skipped (no EFA device here): L11",
         "failed: 17 good, 0 with a warning, 1 failed, in 0.04 s",
         "to see what a symmetric start would take from the environment: rdzv doctor --env",
     ]

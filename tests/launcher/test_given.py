@@ -9,8 +9,8 @@ import click
 import pytest
 
 from launcher.cli import main
-from launcher.cli.given import leading, misplaced, read_line, written
-from launcher.cli.with_command import _known
+from launcher.cli.given import KnownFlag, leading, misplaced, read_line, spelled_out, written
+from launcher.cli.help import known_flags
 from rendezvous.wire.errors import ExitCode
 from tests.launcher.command import rdzv
 from tests.support.rows import rows
@@ -101,7 +101,7 @@ def test_options_may_be_written_with_underscores_as_for_torchrun(words: str) -> 
 
 def test_every_option_of_every_command_may() -> None:
     for name in ("launch", "worker", "bench", "serve", "logs", "status", "ui", "prune"):
-        flags = _known(context(name))
+        flags = known_flags(context(name))
         for flag in (one for one in flags if "-" in one.lstrip("-")):
             done = rdzv(name, f"--{flag[2:].replace('-', '_')}=", "--help")
             assert "No such option" not in done.stderr, flag
@@ -142,8 +142,8 @@ def test_a_line_of_advice_for_everyone_hides_words_that_may_be_secret() -> None:
 
 def test_what_is_behind_the_second_dashes_is_commands() -> None:
     words = ["--nnodes", "2", "t.py", "--ui", "--", "--ui"]
-    given = read_line("rdzv launch", words, words[2:], _known(LAUNCH))
-    found, kept = misplaced(given, _known(LAUNCH))
+    given = read_line("rdzv launch", words, words[2:], known_flags(LAUNCH))
+    found, kept = misplaced(given, known_flags(LAUNCH))
     assert ([one.words for one in found], kept) == ([("--ui",)], ["t.py", "--", "--ui"])
 
 
@@ -178,7 +178,7 @@ def test_what_a_command_begins_with(words: str, found: list[str], rest: str) -> 
     typed = words.split()
     command = typed[typed[0] == "--" :]
     options, left = leading(
-        read_line("rdzv launch", typed, command, _known(LAUNCH)), _known(LAUNCH)
+        read_line("rdzv launch", typed, command, known_flags(LAUNCH)), known_flags(LAUNCH)
     )
     assert ([" ".join(one.words) for one in options], " ".join(left)) == (found, rest)
 
@@ -202,3 +202,32 @@ def test_a_line_of_advice_is_not_run_into_by_what_to_know_for_it() -> None:
     _, hint = refused("--nnodes 2 -- tune run full")
     assert hint[0] == "use rdzv launch --nnodes 2 --framework env -- tune run full"
     assert hint[1].startswith("without torchrun's flags")
+
+
+FULL = {"--dry-run": KnownFlag("--dry-run", True, values=("short", "full", "off"))}
+FULL |= {"--nnodes": KnownFlag("--nnodes", True), "--json": KnownFlag("--json", False)}
+
+
+@pytest.mark.parametrize(
+    ("line", "spelled"),
+    [
+        ("--dry-run --nnodes 4 -- t.py", "--dry-run=short --nnodes 4 -- t.py"),
+        ("--nnodes 4 --dry-run t.py", "--nnodes 4 --dry-run=short t.py"),
+        ("--dry-run full t.py --dry-run", "--dry-run=full t.py --dry-run"),
+        ("--json --dry_run off -- full", "--json --dry_run=off -- full"),
+        ("--dry-run=full --nnodes --dry-run", "--dry-run=full --nnodes --dry-run"),
+        ("--nnodes 4 --dry-run -- full", "--nnodes 4 --dry-run=short -- full"),
+        ("--frob --dry-run", "--frob --dry-run=short"),
+        ("--dry-run", "--dry-run=short"),
+    ],
+)
+def test_a_value_that_may_be_left_out_is_spelled_out(line: str, spelled: str) -> None:
+    assert spelled_out(line.split(), FULL) == spelled.split()
+
+
+@pytest.mark.parametrize("words", ["--dry-run full", "--dry-run=full", "--dry_run full"])
+def test_a_dry_run_is_short_or_full(words: str) -> None:
+    short = rdzv(*["launch", "--nnodes", "4", "--dry-run", "t.py"]).stdout
+    full = rdzv(*f"launch --nnodes 4 {words} t.py".split()).stdout
+    assert short.startswith("Run 'run-")
+    assert full.startswith("# slot 0, by local: ")

@@ -363,7 +363,7 @@ def test_hosts_that_cannot_be_meant_are_refused(given: dict[str, object], messag
 
 
 def test_the_hosts_slots_count_unless_processes_are_asked_for() -> None:
-    hosts = ("--hostlist", "localhost:8,n1:8", "--rdzv-id", "llama", "--dry-run")
+    hosts = ("--hostlist", "localhost:8,n1:8", "--rdzv-id", "llama", "--dry-run=full")
     for env, count in (({}, "8"), ({"GPUS_PER_NODE": "4"}, "4")):
         done = rdzv("launch", *hosts, "--", "train.py", env=env)
         assert "ssh://n1" in done.stdout

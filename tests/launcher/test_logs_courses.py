@@ -473,7 +473,11 @@ def pieces_of_the_page(made: Course) -> None:
     """The same logs in pieces, for the page: at once, followed, and of what cannot be had."""
     made.logs("node-0.log", "node-2.log", "rank-9.log")
     viewed = SimpleNamespace(
-        state_dir=made.state, keys=SimpleNamespace(logs=None), registry=lambda credential: None
+        state_dir=made.state,
+        keys=SimpleNamespace(logs=None),
+        registry=lambda credential: None,
+        told=SimpleNamespace(has_stopped=lambda node: False, head={"over": False}),
+        followers=set(),
     )
 
     async def read(chosen: Chosen, lines: int, *, follow: bool) -> None:

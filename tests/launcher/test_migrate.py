@@ -136,7 +136,7 @@ EXPECTED: dict[str, Starts] = {
     "$SLURM_PROCID": Starts(words="--nproc-per-node 2", environ=ONE_NODE),
     "--kill-on-bad-exit": Starts(environ=ONE_NODE),
     "pyxis": Starts(environ=ONE_NODE, beside=("--container-image=IMAGE",)),
-    "`sbatch job.sh`": shown("# sbatch --partition=gpu --parsable", "rdzv worker --nnodes 2"),
+    "`sbatch job.sh`": shown("sbatch --partition=gpu --parsable", "rdzv worker --nnodes 2"),
     "--rdzv_backend=c10d": of_two("--nproc-per-node 2"),
     "`torchrun --max-restarts": of_two(),
     "--redirects": of_two("--tee 3 --log-dir logs --redirects 3"),
@@ -160,8 +160,8 @@ EXPECTED: dict[str, Starts] = {
     "--num_nodes 2": Starts(
         *("deepspeed", 2, "train.py --deepspeed"), ("--no_ssh", "--node_rank", "--master_addr")
     ),
-    "--hostfile hosts": shown("by ssh", "--no_ssh", "--node_rank 1"),
-    "mpirun -np 4": shown("by ssh", "mpirun -np 4"),
+    "--hostfile hosts": shown("ssh://", "--no_ssh", "--node_rank 1"),
+    "mpirun -np 4": shown("ssh://", "mpirun -np 4"),
     "SkyPilot": Starts(words="--nproc-per-node 2", environ=SKYPILOT),
     "dstack": Starts(words="--nproc-per-node 2", environ=DSTACK),
     "| PyTorchJob": Starts(words="--nproc-per-node 2", environ=PYTORCHJOB),
@@ -172,7 +172,7 @@ EXPECTED: dict[str, Starts] = {
         environ=env.ELASTIC_PYTORCHJOB,
     ),
     "Azure ML": Starts(words="--nproc-per-node 2", environ=AZUREML),
-    "VESSL": shown("# vessl run create -f", "rdzv worker --nnodes 2", "team"),
+    "VESSL": shown("vessl run create -f", "rdzv worker --nnodes 2", "team"),
 }
 """By what the left column of its row has alone."""
 
@@ -214,7 +214,8 @@ def test_what_a_row_would_start(mark: str, tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
         told = {name: seen.get(name) for name in {*os.environ, *seen}}
-        done = CliRunner().invoke(main, ["launch", "--dry-run", *argv[2:]], env=told)
+        given = ["--dry-run=full" if word == "--dry-run" else word for word in argv[2:]]
+        done = CliRunner().invoke(main, ["launch", "--dry-run=full", *given], env=told)
     said = done.output
     assert done.exit_code == 0, said
     for words in (*expected.flags, *expected.beside) if not expected.environ else expected.flags:
@@ -228,7 +229,7 @@ def test_the_line_of_a_row_works_as_it_stands(mark: str, tmp_path: Path) -> None
     expected = EXPECTED[mark]
     place = bench(tmp_path)
     done = subprocess.run(
-        ["/bin/sh", "-c", line],
+        ["/bin/sh", "-c", line.replace("--dry-run", "--dry-run full")],
         cwd=place,
         env=expected.environ | surroundings(tmp_path, symmetric=bool(expected.environ)),
         capture_output=True,

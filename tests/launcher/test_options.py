@@ -80,8 +80,9 @@ def test_a_flag_beats_the_environment_which_beats_the_file_which_beats_the_defau
 
 
 def test_a_flag_can_take_back_what_the_environment_switched_on() -> None:
-    assert launch(env={"RDZV_DRY_RUN": "1"}).dry_run
-    assert not launch("--no-dry-run", env={"RDZV_DRY_RUN": "1"}).dry_run
+    assert launch(env={"RDZV_STRICT": "1"}).strict
+    assert not launch("--no-strict", env={"RDZV_STRICT": "1"}).strict
+    assert launch("--dry-run=off", env={"RDZV_DRY_RUN": "full"}).dry_run is None
     assert launch(env={"RDZV_NNODES": "2", "NUM_NODES": "4"}).nnodes == "2"
 
 
@@ -203,7 +204,8 @@ def test_the_least_time_to_verify_outlasts_the_longest_round_of_probes() -> None
             "RDZV_GRACE takes a number of seconds, such as 10; 'x' is not one",
         ),
         ([], {"NODE_RANK": "x"}, "NODE_RANK takes a whole number; 'x' is not one"),
-        ([], {"RDZV_DRY_RUN": "maybe"}, "'maybe' is not a valid boolean"),
+        ([], {"RDZV_STRICT": "maybe"}, "'maybe' is not a valid boolean"),
+        ([], {"RDZV_DRY_RUN": "fulll"}, "'fulll' is not one of 'short', 'full'"),
         (["--portt", "1"], {}, "No such option '--portt'"),
         (["--config", "/nowhere/rdzv.toml"], {}, "'/nowhere/rdzv.toml' does not exist"),
     ],
@@ -340,7 +342,7 @@ def test_a_file_may_spell_the_options_with_hyphens_or_underscores(tmp_path: Path
         rdzv_id="llama",
         nproc_per_node="2",
         state_dir=Path("/state"),
-        dry_run=True,
+        dry_run="short",
         json_events=True,
         prefix=False,
         last_call=5.0,

@@ -80,7 +80,7 @@ def test_what_loads_all_or_starts_a_module_works_in_a_folder_with_modules_of_our
     plain = [sys.executable, "-c", "import click"]
     done = subprocess.run(plain, cwd=folder, env={"PYTHONPATH": "."}, capture_output=True)
     assert done.stderr == b"of the user\n"
-    dry = rdzv(folder, "launch", "--nnodes", "2", "--dry-run", "--", "train.py", RDZV_TOKEN="")
+    dry = rdzv(folder, "launch", "--nnodes", "2", "--dry-run=full", "--", "train.py", RDZV_TOKEN="")
     assert (dry.stderr, dry.returncode) == ("", 0)
     assert dry.stdout.startswith("# slot 0, by local: ")
     replayed = rdzv(folder, "replay", "./nosuch")

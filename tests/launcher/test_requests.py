@@ -88,7 +88,7 @@ async def test_the_registry_is_asked(tmp_path: Path) -> None:
             view = await registry.status(launch)
     assert (early.exit_code, early.stdout) == (ExitCode.FAILED, "")
     assert early.stderr.startswith("rdzv: no program of run 'llama' has started yet")
-    words = "run 'llama': restarted by hand: new data; the programs are being stopped\n"
+    words = "run 'llama': restart requested: new data; stopping the programs\n"
     assert (done.stdout, done.exit_code) == (words, ExitCode.OK)
     assert (view.phase, view.reason) == (Phase.RUNNING, words.partition(": ")[2].strip())
 
@@ -111,7 +111,7 @@ async def test_a_registry_that_is_started_again_is_asked_again(tmp_path: Path) -
             done = await asked
         finally:
             state.release()
-    assert (done.stderr, done.stdout) == ("", "run 'llama' was cancelled: rdzv cancel\n")
+    assert (done.stderr, done.stdout) == ("", "run 'llama' was cancelled with 'rdzv cancel'\n")
 
 
 def test_a_launcher_that_lives_is_not_said_to_have_ended(
@@ -230,6 +230,10 @@ async def test_the_registry_is_asked_to_have_a_node_leave(tmp_path: Path) -> Non
             done = await ask("1", "--in", "120", "--reason", "repair")
         state.release()
     assert early.stderr == "rdzv: run 'llama' has no node 1: none of its nodes has a number yet\n"
-    said = "run 'llama': node 1 (host1) will leave: drained: repair; all programs are"
+    said = (
+        "no node may take the place of node 1 (--on-node-loss fail): its programs are stopped "
+        "before it leaves, and the run ends run 'llama': node 1 (host1) will leave: "
+        "drained: repair; all programs are"
+    )
     assert done.stdout.replace("\n", " ").startswith(said), done.stdout
     assert done.exit_code == ExitCode.OK

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from launcher.show import run_list
 from launcher.show.run_list import Row, cut, duration, row_of, table_lines
 from launcher.state.state_dir import StateDir
 from rendezvous.wire.run import Result
@@ -49,13 +50,15 @@ def test_a_pipe_gets_all_of_every_line() -> None:
     assert second == f"a-long-name  ok          4      {began}{'x' * 60}"
 
 
-def test_a_terminals_lines_are_as_wide_as_it_is_and_the_reason_goes_first() -> None:
-    head, first, second = table_lines(ROWS, 124)
+def test_a_terminals_lines_are_as_wide_as_it_is_and_a_reason_without_room_is_below() -> None:
+    head, first, second = table_lines(ROWS, 134)
     assert head.endswith("REASON")
-    assert (len(first) + len("한국어"), first[-1]) == (124, "…")
+    assert (len(first) + len("한국어"), first[-1]) == (134, "…")
     assert second.endswith(f"  {'x' * 39}…")
-    head, first, second = table_lines(ROWS, 70)
+    head, first, below, second = table_lines(ROWS, 70)
     assert head.endswith("COMMAND")
+    assert below == f"    {REASON}"
+    assert second.startswith("a-long-name  ok ")
     assert first == "llama        failed (3)  4      2026-09-21 14:13  1 min  torchrun tra…"
     assert {len(line) for line in table_lines(ROWS, 20)} == {20}
 
@@ -89,11 +92,14 @@ def test_a_duration_has_its_two_largest_units(seconds: float, words: str) -> Non
     assert duration(seconds) == words
 
 
-def made(root: Path, run: str, began: float, result: Result | None = None) -> StateDir:
+def made(
+    root: Path, run: str, began: float, result: Result | None = None, **changes: Any
+) -> StateDir:
     """The folder of a run."""
     state = StateDir(root, run)
     state.acquire()
     more: dict[str, Any] = {"nodes": "2:4", "options": {"command": ["train.py", "a b"]}}
+    more |= changes
     record = record_of(NOWHERE, started_at=began, **more).model_copy(update={"run": run})
     state.write_record(record)
     state.secret()
@@ -155,3 +161,39 @@ def test_of_one_run_all_is_told(tmp_path: Path) -> None:
     assert facts["rdzv:"].startswith("run 'over' failed: no torchrun")
     told = json.loads(rdzv("status", "over", "--json", state=tmp_path).stdout)
     assert (told["nodes"], told["code"], told["exit_code_of"]) == ("2:4", "arming_failed", "rdzv")
+
+
+def test_a_terminal_is_told_where_the_whole_of_a_reason_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(tmp_path, "r", BEGAN, OVER)
+    monkeypatch.setattr(run_list, "width_of", lambda _: 80)
+    listed = rdzv("status", state=tmp_path)
+    assert listed.stdout.splitlines()[2] == "    no torchrun"
+    assert listed.stderr == "'rdzv status RUN' shows one run, and all of its reason.\n"
+
+
+def test_all_views_of_a_run_that_were_asked_for_are_shown(tmp_path: Path) -> None:
+    made(tmp_path, "r", BEGAN, OVER)
+    views = ("status", "r", "--epochs", "--machines")
+    shown = rdzv(*views, state=tmp_path)
+    assert shown.stdout == "failed: no torchrun\n\n"
+    assert "nothing is known of the machines of run" in shown.stderr
+    refused = rdzv(*views, "--json", state=tmp_path)
+    assert refused.stderr == (
+        "rdzv: --json prints one JSON document, and --epochs and --machines ask for 2\n"
+        "      ask for one at a time: rdzv status r --epochs --json\n"
+    )
+    unnamed = rdzv("status", "--epochs", "--machines", state=tmp_path).stderr
+    assert unnamed == (
+        "rdzv: --epochs and --machines need a RUN\n      rdzv status RUN --epochs --machines\n"
+    )
+
+
+def test_a_benchmark_is_called_one(tmp_path: Path) -> None:
+    options = {"framework": "bench", "command": ["--slow-below", "0.5"]}
+    made(tmp_path, "b", BEGAN, OVER, options=options)
+    assert "  rdzv bench --slow-below 0.5  " in rdzv("status", state=tmp_path).stdout
+    shown = rdzv("status", "b", state=tmp_path).stdout
+    assert "command  rdzv bench --slow-below 0.5\n" in shown
+    assert "\nrdzv: bench run 'b' failed: no torchrun" in shown

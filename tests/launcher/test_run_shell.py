@@ -312,7 +312,7 @@ async def test_29_without_an_address_of_its_own_a_launch_is_refused(world: World
 
 
 def test_a_dry_run_shows_what_is_submitted_before_what_becomes_of_it(world: World) -> None:
-    lines = [*world.prepared(on_node_loss="replace").preview()]
+    lines = [*world.prepared(on_node_loss="replace", dry_run="full").preview()]
     first, losses = lines[0], next(n for n, line in enumerate(lines) if "replace" in line)
     assert first.startswith("# slot 0")
     slots = [n for n, line in enumerate(lines) if line.startswith("# slot ")]
@@ -348,7 +348,9 @@ async def test_14_a_launch_from_its_port_to_its_result_and_its_last_line(world: 
     (first, held), last = world.echoed
     assert first.startswith("rdzv: launching run 'r' on 2 nodes with --scheduler ")
     assert held
-    assert last == (f"rdzv: run 'r' ok: {OK.message}", False)  # the folder is free
+    others = "rdzv: the output of the other nodes: rdzv logs r\n"
+    end = f"{others}rdzv: run 'r' ok: {OK.message} after 0 s"
+    assert last == (end, False)  # the folder is free
     names = ("status", "table", "report", "machines")
     kept = [world.state().path / f"{name}.json" for name in names]
     assert {path.stat().st_mode & 0o777 for path in kept} == {0o600}
@@ -484,7 +486,7 @@ async def test_a_signal_cancels_the_run_and_a_second_one_ends_everything(world: 
         world.signal(signal.SIGINT)
         assert await task == 128 + signal.SIGTERM
     assert "cancel: SIGTERM at the launcher" in world.registry.asked
-    assert [words.partition(":")[0] for words in world.said] == ["SIGTERM", "SIGINT again"]
+    assert [words.partition(":")[0] for words in world.said] == ["SIGTERM", "Ctrl-C again"]
     assert set(world.fleet.told) == {0.0}
     result = world.state().result()
     assert result is not None

@@ -55,14 +55,14 @@ SENTENCES = [
         say.StartsByHand(ONE, "/s/slot-1.sh"),
         "copy slot 1's script to its machine, and start it there: sh /s/slot-1.sh",
     ),
-    (say.EndsRun(15, None), "SIGTERM: rdzv ends the run before it has started"),
+    (say.EndsRun(15, None), "SIGTERM: stopping before anything has started"),
     (
         say.EndsRun(2, 10.0),
-        "Ctrl-C: rdzv ends the run within 10 s; a second Ctrl-C ends it immediately",
+        "Stopping all nodes (up to 10 s). Press Ctrl-C again to kill them now.",
     ),
-    (say.EndsRun(1, 2.5), "SIGHUP (a closed terminal): rdzv ends the run within 2.5 s"),
-    (say.EndsAtOnce(2, False), "SIGINT: ending everything immediately"),
-    (say.EndsAtOnce(2, True), "SIGINT again: ending everything immediately"),
+    (say.EndsRun(1, 2.5), "SIGHUP (a closed terminal): stopping all nodes (up to 2.5 s)"),
+    (say.EndsAtOnce(2, False), "Ctrl-C: killing all nodes now"),
+    (say.EndsAtOnce(2, True), "Ctrl-C again: killing all nodes now"),
     (say.RegistryTrouble("the disk is full", "make room"), "the disk is full; make room"),
     (say.RegistryTrouble("the disk is full"), "the disk is full"),
     (
@@ -122,8 +122,14 @@ SENTENCES = [
     (say.EndsLeft(2), "2 worker runs of the previous launch may still exist: ending them"),
     (say.UnknownLeft("old", "no profile"), "worker run old may still exist: no profile"),
     (
-        say.EpochEnded(EpochEnd(epoch=1, ran_seconds=10_900.0, message="node 1 failed", then="so")),
+        say.EpochEnded(
+            EpochEnd(epoch=1, ran_seconds=10_900.0, message="node 1 failed", code="x", then="so")
+        ),
         "epoch 1 ended after 3 h: node 1 failed; so",
+    ),
+    (  # a restart by hand, which was announced when it was requested
+        say.EpochEnded(EpochEnd(epoch=1, ran_seconds=0.0, message="they were stopped", then="so")),
+        "epoch 1 ended within 10 s: they were stopped",
     ),
     (
         say.LostAfterResult(LOST),
@@ -255,7 +261,7 @@ FAILURES: list[tuple[values.Failure, tuple[str, int, str, str]]] = [
         values.StorageLost(60.0, "it is full", "free"),
         ("storage_full", 85, "for 60 s, it is full", "free"),
     ),
-    (values.EndedBeforeBegun(), ("cancelled", 84, "run 'llama' was ended before it started", "")),
+    (values.EndedBeforeBegun(), ("cancelled", 84, "run 'llama' was stopped before it started", "")),
     (
         values.EndedAtOnce(),
         ("cancelled", 84, "run 'llama' was ended immediately by a second signal", ""),
@@ -338,7 +344,7 @@ def test_a_run_that_a_signal_to_the_launcher_cancelled_exits_with_it() -> None:
     ("reason", "words"),
     [
         (do.BySignal(2), "SIGINT at the launcher"),
-        (do.ByFailure(values.EndedBeforeBegun()), "its launcher failed: run 'llama' was ended"),
+        (do.ByFailure(values.EndedBeforeBegun()), "its launcher failed: run 'llama' was stopped"),
         (do.ByFailure("out of memory"), "its launcher failed: out of memory"),
         (Why.RUNNING, "its launcher had ended"),
         (Why.OTHER_OPTIONS, "its COMMAND or options were different"),

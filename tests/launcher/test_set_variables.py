@@ -92,8 +92,8 @@ def test_what_rdzv_sets_for_the_commands_is_no_variable(own: str) -> None:
 
 
 def test_the_command_line_refuses_it_at_once(tmp_path: Path) -> None:
-    words = ("launch", "--scheduler", "slurm", "--nnodes", "2", "--set", "SBATC=--x", "--dry-run")
-    found = rdzv(*words, "--", "train.py", state=tmp_path)
+    words = "launch --scheduler slurm --nnodes 2 --set SBATC=--x --dry-run full"
+    found = rdzv(*words.split(), "--", "train.py", state=tmp_path)
     assert found.exit_code == 64
     assert "did you mean SBATCH?" in found.output
     checked = rdzv("schedulers", "check", "slurm", "--set", "SBATC=--x", state=tmp_path)

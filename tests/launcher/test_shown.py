@@ -35,6 +35,7 @@ from tests.support.courses import lines_in, text_of
 from worker.contracts import FRAMEWORKS
 
 KNOWN = Path(__file__).with_name("shown.txt")
+_MOST_LINES = 24
 COUNTS = "8,5,2,7,3"
 """Of three nodes and two spares."""
 
@@ -56,7 +57,7 @@ Show = Callable[[], Shown]
 
 def dry_run(scheduler: str) -> Shown:
     """Of three nodes and two spares by this scheduler; what is the same for all of them once."""
-    words = "launch --dry-run --nnodes 3 --spares 2 --port 29633 --master-port 29611 --grace 7"
+    words = "launch --dry-run full --nnodes 3 --spares 2 --port 29633 --master-port 29611 --grace 7"
     words += f" --nproc-per-node {COUNTS} --rdzv-id r17 --max-restarts 4 --lease 12.5"
     spec = (specs_folder() / scheduler_entry(scheduler).spec).read_text()
     needed = ({"IMAGE": "registry/image:tag"} if "<<IMAGE" in spec else {}) | settings_of(scheduler)
@@ -84,6 +85,26 @@ def dry_run(scheduler: str) -> Shown:
         before = shown.partition(f", by {scheduler}:")[0]
         shown = shown[before.rfind("# slot") :]
     return Shown.of(shown)
+
+
+def short_dry_runs() -> Shown:
+    """Of four nodes by each scheduler, and of commands that differ between the nodes."""
+    lines = []
+    for words in (
+        *(f"--scheduler {name} --nproc-per-node 8" for name in ("local", "manual", "slurm")),
+        "--scheduler kubernetes --nproc-per-node 8 --set IMAGE=img --set GPUS=8",
+        "--hostlist localhost,h2,h3,h4 --nproc-per-node 8",
+        "--scheduler slurm --no-local-node --nproc-per-node 8,4,4,2 --spares 0",
+        "--framework openmpi --nproc-per-node gpu",
+        "--framework deepspeed --nnodes 2:12 --on-node-loss shrink",
+    ):
+        with tempfile.TemporaryDirectory() as folder:
+            line = f"launch --dry-run --nnodes 4 --rdzv-id r17 {words} -- train.py --lr 3"
+            shown = rdzv(*line.split(), env={"RDZV_STATE_DIR": folder}).output
+        shown = shown.replace(folder, "/state").replace(str(specs_folder()), "/specs")
+        assert len(shown.splitlines()) <= _MOST_LINES
+        lines += [f"{line}:", shown]
+    return Shown.of("\n".join(lines))
 
 
 def each_node_starts() -> Shown:
@@ -185,6 +206,7 @@ SHOWN: dict[str, Show] = {
     **{
         one.__name__: one
         for one in (
+            short_dry_runs,
             each_node_starts,
             one_node_was_given,
             several_runs,

@@ -644,7 +644,8 @@ def slots() -> Table:
         )
         lines.append(f"  same {is_same(one, before)} {is_same(later, one)} {is_same(one, one)}")
         before = one
-    lines.append(one_line(said(dict(marked(row, "first cause")))))
+    failed = Result(status="failed", exit_code=1, message="it failed")
+    lines.append(one_line(said(dict(marked(row, "first cause", one, failed)))))
     return Table(lines)
 
 

@@ -30,7 +30,7 @@ TASKS |= {"SLURM_STEP_NODELIST": "gpu-c07", "SLURM_STEP_NUM_NODES": "1"}
 
 def launch(*options: str, environ: dict[str, str], code: int = 0) -> list[str]:
     """What is said of a dry run: nothing is started, and no place is dialled."""
-    result = rdzv("launch", "--dry-run", *options, "--", "train.py", env=environ)
+    result = rdzv("launch", "--dry-run=full", *options, "--", "train.py", env=environ)
     assert result.exit_code == code, result.output
     assert result.stdout.startswith("# slot 0") is (code == 0)
     return result.stderr.splitlines()
@@ -97,12 +97,12 @@ def test_a_node_says_what_it_has_adopted() -> None:
 
 def test_of_the_nodes_that_a_platform_tells_the_spares_are_a_part() -> None:
     environ = env.SRUN | {"RDZV_TOKEN": TOKEN}
-    result = rdzv("launch", "--dry-run", "--spares", "1", "--", "train.py", env=environ)
+    result = rdzv("launch", "--dry-run=full", "--spares", "1", "--", "train.py", env=environ)
     assert "--nnodes 3" in result.stdout
     *_, message = launch("--spares", "4", environ=environ, code=64)
     assert message == "rdzv: --spares 4 leaves none of the 4 nodes (SLURM_STEP_NUM_NODES)"
     replace = ("--on-node-loss", "replace", "--standby", "1")
-    result = rdzv("launch", "--dry-run", *replace, "--", "train.py", env=environ)
+    result = rdzv("launch", "--dry-run=full", *replace, "--", "train.py", env=environ)
     assert "--nnodes 3" in result.stdout
     assert "# on the loss of a node: another one replaces it, up to 3 times; 1 s" in result.stdout
     *_, message, _ = launch("--spares", "1", environ=environ | {"NODE_RANK": "6"}, code=64)

@@ -158,5 +158,5 @@ def test_one_ctrl_c_is_one_line_and_the_end_another(tmp_path: Path) -> None:
     assert staged.noted() == TOLD_ONCE
     begins, *folded, ends = staged.said()
     assert all("rdzv: torchrun printed " in line for line in folded)
-    assert begins.startswith("rdzv: Ctrl-C: rdzv ends the run within 1.5 s")
-    assert ends.startswith("rdzv: run 'r' was cancelled")
+    assert begins.startswith("rdzv: Stopping all nodes (up to 1.5 s). Press Ctrl-C again")
+    assert ends.startswith("rdzv: you stopped run 'r' with Ctrl-C (exit code 130)")

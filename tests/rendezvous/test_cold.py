@@ -85,7 +85,7 @@ a node that is lost before the next go ends the run, as before any restart
     "node 1 (host1) failed before the restart: its agent left before the end"
 a restart by hand is what it is, also of the first warm epoch
     arming 2; ack 0 warm=True; ack 1; again now; exit 0 1; stop 1 143
-    -> arming then='restarted by hand: now'
+    -> arming then='restart requested: now'
     ack 0 warm=True; ack 1; exit 0 1; stop 1 143 -> status=failed
 who cancels meanwhile has cancelled it
     arming 2; ack 0 warm=True; ack 1; exit 0 1; cancel -> status=cancelled

@@ -20,7 +20,7 @@ a node that goes at once has all programs stopped at once
     exit 1 143 leaves=True message='its agent received SIGTERM' -> exit=143 slot=1
     "node 1 (host1) failed: the program ended with exit code 143 (signal 15,
     SIGTERM); its agent received SIGTERM"
-    hint "launch again from the state that was saved last; some platforms requeue by themselves"
+    hint "launch it again to resume from your last checkpoint"
 a program that a signal ended on a node that stays has another hint
     running 2; exit 1 143; stop 0 143 -> exit=143
     hint "SIGTERM often comes from the scheduler (a time limit, a preemption) or a person;
@@ -34,7 +34,8 @@ the verdict waits for programs that save their state
 a program that does not end in its grace is not waited for
     running 2 grace_seconds=10; depart 1 0 spot; stop 0 143; wait 24.75 -> running
     wait 0.25 -> status=failed code=node_lost slot=1
-    "node 1 (host1) left the run: spot; all programs were stopped before"
+    "node 1 (host1) left the run: spot, and no node may take its place (--on-node-loss
+    fail), so the run ended"
 who fails while they are stopped is the cause after the time of the verdict
     running 3 grace_seconds=10; drain 1 15 spot; wait 5; exit 0 3; wait 1.75 -> running
     wait 0.25 -> exit=3 slot=0
@@ -50,8 +51,9 @@ programs are stopped in time for their grace
     wait 0.25 -> stop=True
     told "all programs are stopped, because node 2 (host2) leaves: drained: maintenance"
     stop 0 143; stop 1 143; stop 2 143 -> status=failed exit=86 code=node_lost slot=2 node=2
-    "node 2 (host2) left the run: drained: maintenance; all programs were stopped before"
-    hint "launch again from the state that was saved last; some platforms requeue by themselves"
+    "node 2 (host2) was drained: maintenance, and no node may take its place
+    (--on-node-loss fail), so the run ended"
+    hint "launch it again to resume from your last checkpoint"
 a short notice stops them at once
     running 2 grace_seconds=10; depart 1 14 spot -> stop=True
 the earliest departure counts
@@ -73,7 +75,8 @@ who will go later is still there
     running 3 grace_seconds=10; drain 1 60; drain 2 90 spot; exit 1 0; wait 74.75 -> stop=False
     wait 0.25 -> stop=True
     stop 0 143; stop 2 143 -> exit=86 slot=2
-    "node 2 (host2) left the run: drained: spot; all programs were stopped before"
+    "node 2 (host2) was drained: spot, and no node may take its place (--on-node-loss
+    fail), so the run ended"
 no program starts again where one ended well on a node that will go
     running 2 max_restarts=3; drain 1 60 spot; exit 1 0; exit 0 3 -> status=failed exit=3
     "…; the programs are not started again, because node 1 (host1) leaves the run"

@@ -53,7 +53,7 @@ async def test_the_programs_are_stopped_and_start_again_uncounted(served: Served
         status = await served.service.restart(live, "new data")
         assert (status.phase, status.reason) == (
             Phase.RUNNING,
-            "restarted by hand: new data; the programs are being stopped",
+            "restart requested: new data; stopping the programs",
         )
     assert [line.kind for line in live.lines_after(0)].count("restart_asked") == 1
     await end_as_told(served)
@@ -62,7 +62,7 @@ async def test_the_programs_are_stopped_and_start_again_uncounted(served: Served
     assert (status.phase, status.epoch, status.restarts) == (Phase.ARMING, 2, 0)
     assert (end_of_1.message, end_of_1.then) == (
         "its programs were stopped",
-        "restarted by hand: new data",
+        "restart requested: new data",
     )
     await acknowledge(served)
     assert await served.is_what_the_journal_says(DEMO)

@@ -169,14 +169,14 @@ a cancel ends a run that waits
     cancel -> status=cancelled left=None
 somebody may have the programs start again and that is not counted
     running 2; again 'new weights' -> running stop=True asked='new weights'
-    waits "restarted by hand: new weights; the programs are being stopped"
+    waits "restart requested: new weights; stopping the programs"
     again 'new weights' -> nothing
-    stop 0 143; stop 1 143 -> arming used=0 asked= then='restarted by hand: new weights'
+    stop 0 143; stop 1 143 -> arming used=0 asked= then='restart requested: new weights'
     again 'new weights' -> nothing
 who gives no reason has them start again all the same
     running 2; again '' -> running stop=True asked='asked for'
     again now -> nothing
-    stop 0 143; stop 1 143 -> arming then='restarted by hand: asked for'
+    stop 0 143; stop 1 143 -> arming then='restart requested: asked for'
 programs that were stopped have not ended well though the journal of an older rdzv has no reason
     running 2; asked ''; stop 0 143; stop 1 143 -> status=cancelled exit=84 code=cancelled
     "run 'r' was cancelled: all programs were stopped, and start no more"
@@ -187,7 +187,8 @@ nothing is stopped where a node is about to leave
     exit 0 0; exit 1 0 -> status=ok
 nothing is stopped where a node has ended well and left
     running 2; exit 1 0; leave 1; again now -> Mismatch nothing stop=False
-    hint "let its programs end, or cancel it; then launch again from the state that was saved last"
+    hint "let its programs end, or cancel it; then launch it again to resume from your last
+    checkpoint"
     running 3; exit 1 0; leave 1; exit 2 0; leave 2; again now -> Mismatch
     "…, because node 1 (host1), node 2 (host2) have left the run"
 who asks while the run waits has it wait no longer
@@ -199,13 +200,13 @@ nothing starts again that has ended
     running 1; exit 0 0; again now -> RunOver
     "run 'r' has ended; its programs cannot be started again"
 who needs longer to stop than the verdict takes is waited for by the next table
-    running 2; again now; wait 2 -> arming used=0 then='restarted by hand: now'
+    running 2; again now; wait 2 -> arming used=0 then='restart requested: now'
     late 0 1 143 stopped=True -> arming
     running 2; again now; exit 0 0; wait 2 -> arming
 who leaves while the programs are stopped for a restart by hand has left the run
     running 3; again now; exit 1 143 stopped=True leaves=True; leave 1; stop 0 143; stop 2 143
     -> status=failed code=node_lost exit=86 slot=1
-    "restarted by hand: now; the programs are not started again, because node 1 (host1) has
+    "restart requested: now; the programs are not started again, because node 1 (host1) has
     left the run"
 programs that have all ended well are not started again
     running 2; again now; exit 0 0; exit 1 0 -> status=ok

@@ -198,7 +198,7 @@ a led run has succeeded when the program of node 0 ended well
     running 3 led=True; wait 30 -> running
     exit 0 0 ran_seconds=30.0 -> status=ok exit=0 exited,running,running
     told "node 0 (host0) ended with exit code 0"
-    "the program of node 0, which led 3 nodes, ended with exit code 0 after 30 s"
+    "the program of node 0, which led 3 nodes, ended with exit code 0"
 a led run of one node leads nobody
     running 1 led=True; exit 0 0 -> status=ok
     "the node ended with exit code 0"

@@ -19,7 +19,7 @@ from tests.support.bed import OWN, SHIPPED, Bed
 BATCH = str(OWN["batch"])
 QUEUE = ("--set", "QUEUE=long")
 CHECK = ("schedulers", "check")
-LAUNCH = ("launch", "--nnodes", "2", "--dry-run")
+LAUNCH = ("launch", "--nnodes", "2", "--dry-run=full")
 
 
 @pytest.fixture(autouse=True)

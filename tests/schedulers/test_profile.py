@@ -231,7 +231,7 @@ def test_a_path_is_taken_from_the_launchers_folder(tmp_path: Path, given: str, s
 
 def test_a_launch_names_its_worker_runs_as_the_profile_says(tmp_path: Path) -> None:
     path = written(tmp_path, changed(("poll_s", "name_length = 15\npoll_s")))
-    argv = ["launch", "--dry-run", "--scheduler-profile", str(path), "--set", "QUEUE=long"]
+    argv = ["launch", "--dry-run=full", "--scheduler-profile", str(path), "--set", "QUEUE=long"]
     shown = CliRunner().invoke(main, [*argv, "--nnodes", "2", "--", "train.py"])
     assert shown.exit_code == 0, shown.output
     assert re.search(r"--name=r[a-z2-7]{10}-1-1 ", shown.output)
@@ -243,7 +243,12 @@ def test_a_launch_names_its_worker_runs_as_the_profile_says(tmp_path: Path) -> N
 async def test_a_secret_on_standard_input_is_alone_there_and_on_no_disk(tmp_path: Path) -> None:
     made = bench(tmp_path, changed(STDIN))
     run = made.own_run("spec.sh", "rdzv worker")
-    assert made.scheduler().prepare(run, HIDDEN).splitlines()[0].endswith(".sh < join")
+    assert (
+        made.scheduler()
+        .prepare(run, HIDDEN)
+        .splitlines()[0]
+        .endswith(".sh, with the join string on standard input")
+    )
     await made.scheduler().submit(run, join_text())
     assert made.calls()[0]["stdin"] == join_text()
     assert [path.read_text() for path in made.files()] == ["rdzv worker"]

@@ -46,7 +46,7 @@ _EDITS = {
     ],
     "rendezvous/run/arming.py": [
         ("go at first ack", "run.waiting_for or fences.holding(run)", "fences.holding(run)"),
-        ("go at first ack", "    if run.waiting_for:\n        return Outcome(reason, slot.index, usual=True)\n", ""),
+        ("go at first ack", "    if run.waiting_for:\n        return Outcome(f\"{who(slot)} is ready\", slot.index, usual=True)\n", ""),
         ("table changes", "next_port(run.table.master_port)\n        run.epoch += 1", "next_port(run.table.master_port)"),
         ("spares in the table", "there[run.spec.max_nodes :]", "there[run.spec.slots :]"),
         ("released nodes count", "NodeState.RELEASED if left_out else NodeState.RUNNING", "NodeState.RUNNING"),
@@ -174,7 +174,7 @@ _EDITS = {
         ("restarts: who leaves starts again", "node.exit is not None and node.exit.leaves", "False"),
         ("restarts: the stop is kept", "run.stop, run.verdict_at = False, None", "run.verdict_at = None"),
         ("restarts: a former end is kept", "node.exit = node.failed_at = node.ended_at = None", "node.exit = node.ended_at = None"),
-        ("restarts: a person waits", "return Outcome(f\"restarted by hand: {event.reason}{_arm_again(run, now)}\")", 'return Outcome("not yet")'),
+        ("restarts: a person waits", "return Outcome(f\"{words}{_arm_again(run, now)}\")", 'return Outcome("not yet")'),
         ("restarts: a person stops nobody", "starts.asked = event.reason\n    begin_stop(run, now)", "starts.asked = event.reason"),
         ("restarts: the late are failures", "and not report.leaves", "and report.stopped"),
         ("restarts: a newcomer proves nothing", "any(slot.its_node.number is None for slot in taking_part)", "False"),

@@ -6,7 +6,7 @@ from __future__ import annotations
 # fmt: off
 DEPARTURES: dict[str, list[tuple[str, str, str]]] = {
     "rendezvous/run/admission.py": [
-        ("departures: drained now", "DepartReport(epoch=run.epoch, seconds=seconds, words=words)", "DepartReport(epoch=run.epoch, words=words)"),
+        ("departures: drained now", "DepartReport(epoch=run.epoch, seconds=seconds, words=words,", "DepartReport(epoch=run.epoch, words=words,"),
     ],
     "rendezvous/run/departures.py": [
         ("departures: due at once", "return now + max(0.0, left)", "return now"),
@@ -18,7 +18,7 @@ DEPARTURES: dict[str, list[tuple[str, str, str]]] = {
         ("departures: said again", "return stop_at > before.stop_at - _SAME_SECONDS", "return False"),
         ("departures: sooner is known", "return stop_at > before.stop_at - _SAME_SECONDS", "return True"),
         ("departures: who goes later is forgotten", "min(filter(None, known), key=lambda one: one.stop_at, default=None)", "None"),
-        ("departures: another one is named", 'slot = run.slots[departure.slot]\n    words = f"{who(slot)} left', 'slot = run.slots[0]\n    words = f"{who(slot)} left'),
+        ("departures: another one is named", 'slot = run.slots[departure.slot]\n    how =', 'slot = run.slots[0]\n    how ='),
         ("departures: a notice has no end", "max(0.0, departure.stop_at - now)", "departure.stop_at"),
     ],
     "rendezvous/run/protocol.py": [

@@ -73,7 +73,8 @@ def variables_of_a_worker(**more: object) -> dict[str, object]:
 
 def test_the_variables_of_the_public_example_launch_and_adopt_no_rank(tmp_path: Path) -> None:
     example = yaml.safe_load((DATA / "launcher.yaml").read_text())["env"]
-    words = ["--scheduler", "vessl", "--worker-spec", str(DATA / "worker.yaml.tpl"), "--dry-run"]
+    spec = str(DATA / "worker.yaml.tpl")
+    words = ["--scheduler", "vessl", "--worker-spec", spec, "--dry-run=full"]
     more = {"MASTER_ADDR": "10.0.0.9", "NODE_RANK": "0", "VESSL_DEFAULT_PROJECT": "llama"}
     done = subprocess.run(
         [RDZV, "launch", *words, "--", "train.py"],

@@ -177,7 +177,7 @@ def test_a_file_that_is_not_on_the_node_is_told_of_before_it_joins(tmp_path: Pat
     command = ["accelerate", "launch", "--config_file", "/no/c.yaml", str(tmp_path / "x.py")]
     environ = {"PATH": str(tmp_path), "HOME": str(tmp_path)}
     said = missing_here("accelerate", command, environ, leads=True)
-    assert said == "'/no/c.yaml' of COMMAND does not exist on this node"
+    assert said == "/no/c.yaml does not exist on this node"
     assert missing_here("accelerate", [command[-1]], environ, leads=True) == ""
 
 

@@ -59,7 +59,6 @@ NOT_ON_PATH = "is not on this node's PATH ({0})"
     ("program", "words"),
     [
         ("x", NOT_ON_PATH),
-        ("./x", "does not exist on this node (in {here})"),
         ("{0}/x", "is not executable (chmod +x, or name its interpreter)"),
         (".", "is a folder on this node, not a program"),
         ("/tmp", "is a folder on this node, not a program"),
@@ -68,8 +67,13 @@ NOT_ON_PATH = "is not on this node's PATH ({0})"
 def test_a_users_program_is_not_to_be_installed(tmp_path: Path, program: str, words: str) -> None:
     (tmp_path / "x").write_text("")
     program = program.format(tmp_path)
-    told = f"'{program}' of COMMAND {words.format(tmp_path, here=Path.cwd())}"
+    told = f"'{program}' of COMMAND {words.format(tmp_path)}"
     assert missing(Need(program, "", program=program), path=tmp_path) == told
+
+
+def test_a_users_program_that_is_absent_is_told_with_the_folder(tmp_path: Path) -> None:
+    told = f"./x does not exist in {Path.cwd()}"
+    assert missing(Need("./x", "", program="./x"), path=tmp_path) == told
 
 
 @pytest.mark.parametrize("head", ["#!{0}/gone/python3.12", "#! {0}/gone/python -u\n", "#!{0}/sh"])
@@ -84,9 +88,7 @@ def test_a_launcher_whose_environment_was_moved_cannot_start(tmp_path: Path, hea
 
 def test_a_path_that_leads_nowhere_is_not_looked_for_on_path(tmp_path: Path) -> None:
     needs = needs_of("torchrun", ["/nosuch/python", "train.py"], leads=True)
-    assert missing(*needs, path=tmp_path) == (
-        "'/nosuch/python' of COMMAND does not exist on this node"
-    )
+    assert missing(*needs, path=tmp_path) == "/nosuch/python does not exist on this node"
 
 
 def test_an_endless_word_is_cut_where_it_is_named(tmp_path: Path) -> None:
@@ -282,12 +284,12 @@ def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 
 def test_an_absent_script_is_told_with_the_folder(tmp_path: Path, environ: dict[str, str]) -> None:
-    absent = "of COMMAND does not exist on this node"
-    assert missing_script(Script("train.py"), environ) == f"'train.py' {absent} (in {tmp_path})"
-    assert missing_script(Script("/nosuch/x.py"), environ) == f"'/nosuch/x.py' {absent}"
+    assert missing_script(Script("train.py"), environ) == f"train.py does not exist in {tmp_path}"
+    absent = "/nosuch/x.py does not exist on this node"
+    assert missing_script(Script("/nosuch/x.py"), environ) == absent
     (tmp_path / "train.py").write_text("")
     assert missing_script(Script("train.py"), environ) == ""
-    assert "(in " in missing_script(Script("train.py/x.py"), environ)
+    assert " exist in /" in missing_script(Script("train.py/x.py"), environ)
     assert missing_script(None, environ) == ""
 
 
@@ -298,18 +300,18 @@ def test_a_launch_folder_that_is_not_here_is_named_with_what_to_do(
     words = (
         "the launch folder /nosuch/exp does not exist here: copy it to this node, or launch from"
     )
-    absent = "of COMMAND does not exist on this node"
     said = missing_script(Script("train.py"), launched)
-    assert said.startswith(f"'train.py' {absent} (in {tmp_path}); {words}")
+    assert said.startswith(f"train.py does not exist in {tmp_path}; {words}")
     said = missing_script(Script("/nosuch/exp/x.py"), launched)
-    assert said.startswith(f"'/nosuch/exp/x.py' {absent}; {words}")
-    assert missing_script(Script("/other/x.py"), launched) == f"'/other/x.py' {absent}"
+    assert said.startswith(f"/nosuch/exp/x.py does not exist on this node; {words}")
+    absent = "/other/x.py does not exist on this node"
+    assert missing_script(Script("/other/x.py"), launched) == absent
     by_slurm = environ | {"SLURM_SUBMIT_DIR": "/nosuch/exp"}
     assert words in missing_script(Script("train.py"), by_slurm)
     assert words in missing_of(needs_of("command", ["./run"], leads=True), launched)
     for folder in (str(tmp_path), "\0"):
         here = environ | {"RDZV_LAUNCH_FOLDER": folder}
-        assert missing_script(Script("train.py"), here) == f"'train.py' {absent} (in {tmp_path})"
+        assert missing_script(Script("train.py"), here) == f"train.py does not exist in {tmp_path}"
 
 
 def test_a_shell_finds_its_script_on_the_path_too(tmp_path: Path, environ: dict[str, str]) -> None:

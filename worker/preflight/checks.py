@@ -276,7 +276,7 @@ def gpus(here: Surroundings) -> list[Verdict]:
     """L16: the driver sees every GPU, and none asks for help."""
     driver, found = here.gpus, []
     if not here.gpu_nodes or driver is None:
-        return skipped("no GPU here")
+        return skipped("no GPU")
     if driver.problem:
         return [_silent_driver(here, driver)]
     if driver.count < here.gpu_nodes and not any(gpu.problems for gpu in driver.gpus):

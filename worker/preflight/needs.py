@@ -133,13 +133,13 @@ def missing_script(script: Script | None, environ: Mapping[str, str]) -> str:
     try:
         os.stat(script.path)
     except (FileNotFoundError, NotADirectoryError):
-        name, where = printable(script.path, _NAME_CHARACTERS), _where(script.path, environ)
         if found:
+            name, where = printable(script.path, _NAME_CHARACTERS), _where(script.path, environ)
             return (
                 f"'{name}' of COMMAND is a program on PATH ({found}), but its launcher starts "
                 f"Python scripts, and there is no such file{where}"
             )
-        return f"'{name}' of COMMAND does not exist on this node{where}"
+        return _absent(script.path, environ)
     except (OSError, ValueError):
         pass
     return ""
@@ -183,6 +183,18 @@ def _is_no_python(path: str) -> bool:
     is_shell = shell is not None and shell["name"].decode() in SHELLS
     is_string = rest.lstrip().startswith((b"'''", b'"""'))
     return first.startswith(b"\x7fELF") or (is_shell and not is_string)
+
+
+def _absent(path: str, environ: Mapping[str, str]) -> str:
+    """That a file of COMMAND is not on this node, and where it was looked for."""
+    name, launched = printable(path, _NAME_CHARACTERS), absent_folder(environ)
+    if os.path.isabs(path):
+        return f"{name} does not exist on this node{_where(path, environ)}"
+    try:
+        here = f"in {printable(os.getcwd(), _NAME_CHARACTERS)}"
+    except OSError:
+        here = "here: the working directory was removed"
+    return f"{name} does not exist {here}" + (f"; {launched}" if launched else "")
 
 
 def _where(path: str, environ: Mapping[str, str]) -> str:
@@ -247,7 +259,7 @@ def _words_of_program(need: Need, path: str, environ: Mapping[str, str]) -> str:
             if is_noexec(need.program):
                 how = "its file system is mounted noexec: name its interpreter, or copy it"
             return f"'{name}' of COMMAND is not executable ({how})"
-        return f"'{name}' of COMMAND does not exist on this node{_where(need.program, environ)}"
+        return _absent(need.program, environ)
     if not need.install:
         return f"'{name}' of COMMAND is not on this node's PATH ({path})"
     return (

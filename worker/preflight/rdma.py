@@ -330,7 +330,7 @@ def link_errors(here: Surroundings) -> list[Verdict]:
 
 
 def _where_there_are_ports(judge: Judge) -> Judge:
-    return lambda here: judge(here) if rails(here) else skipped("no RDMA port here")
+    return lambda here: judge(here) if rails(here) else skipped("no RDMA port")
 
 
 RDMA_JUDGES = {

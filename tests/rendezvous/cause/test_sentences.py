@@ -64,7 +64,10 @@ def test_amounts_are_told_in_powers_of_two(count: int, text: str) -> None:
         ),
         (Fact(kind=FactKind.INODES, path="/d", limit=9), "/d: none of 9 inodes is free"),
         (Fact(kind=FactKind.RLIMIT, path="nofile", limit=1024), "limit of open files: 1024"),
-        (Fact(kind=FactKind.RLIMIT, path="as", limit=1 << 30), "limit of address space: 1 GiB"),
+        (
+            Fact(kind=FactKind.RLIMIT, path="as", limit=1 << 30),
+            "the process may use 1 GiB of address space: ulimit -v",
+        ),
         (Fact(kind=FactKind.RLIMIT, path="new", limit=5), "limit of new: 5"),
         (Fact(kind=FactKind.PORT, value=80, words="nginx"), "port 80 is held by nginx"),
         (Fact(kind="of a newer worker", value=1, words="x"), ""),
@@ -159,7 +162,7 @@ def test_a_fact_is_not_told_twice() -> None:
     words = clause(
         suspect("address_space", 1, None, Fact(kind=FactKind.RLIMIT, path="as", limit=1024))
     )
-    assert "(limit of address space: 1 KiB)" in words
+    assert "(the process may use 1 KiB of address space: ulimit -v)" in words
 
 
 def test_an_error_that_was_written_is_quoted_as_such() -> None:
