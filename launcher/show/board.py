@@ -25,6 +25,7 @@ from rendezvous.wire.run import (
     Result,
     RunStatus,
 )
+from rendezvous.wire.words import listed
 from worker.program.terminal import can_redraw
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ _SAY_AGAIN_SECONDS = 60.0
 _FIRST_EVENT_SECONDS = 5.0
 _LINE_SECONDS = 5.0
 """While nodes join, a line of how many have is written so seldom, and only at each quarter."""
+_FAILED = " failed: "
 _TABLE_SECONDS = 5.0
 """A start that takes longer is shown as a table."""
 
@@ -125,6 +127,39 @@ class _Joined:
         return f"{len(self._slots)} of {self._nodes} node{'s' * (self._nodes > 1)} {verb} joined"
 
 
+class _Failures:
+    """Failures of an epoch after its first one, which mostly follow from it: said together."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._epoch = -1
+        self._held: list[EventLine] = []
+        self._since = 0.0
+
+    def hold(self, line: EventLine) -> bool:
+        """Keep the line for later, unless it is something else, or the first failure."""
+        if line.kind != "exited" or line.usual or _FAILED not in line.reason:
+            return False
+        if line.epoch != self._epoch:
+            self._epoch = line.epoch
+            return False
+        if not self._held:
+            self._since = self._clock()
+        self._held.append(line)
+        return True
+
+    def take(self, *, late: bool = False) -> tuple[float, str] | None:
+        """What was held, as one sentence; where it is `late`, only after a moment."""
+        held = self._held
+        if not held or (late and self._clock() - self._since < _PAUSE_SECONDS):
+            return None
+        self._held, last = [], held[-1]
+        if len(held) == 1:
+            return last.at_seconds, last.reason
+        names = listed([line.reason.partition(_FAILED)[0] for line in held], 3)
+        return last.at_seconds, f"{len(held)} more nodes failed after it: {names}"
+
+
 class PlainBoard:
     """Lines for logs and pipes.
 
@@ -145,6 +180,7 @@ class PlainBoard:
     ) -> None:
         self._stream = stream
         self._joined = _Joined(nodes)
+        self._failures = _Failures(clock)
         self._verbose = verbose
         self._rhythm = _Rhythm(clock)
         self._clock = clock
@@ -156,6 +192,7 @@ class PlainBoard:
         The run's events come by a connection of their own, and may not come at all.
         """
         now = self._clock()
+        self._tell_failures(late=True)
         if self._silent_until is None:
             self._silent_until = now + _FIRST_EVENT_SECONDS
         if now >= self._silent_until and self._rhythm.is_due(status):
@@ -164,6 +201,9 @@ class PlainBoard:
     def event(self, line: EventLine, *, said: bool = False) -> None:
         """Say what happened; what every node does alike, only to who asked for it."""
         joined = self._joined.take(line)
+        if not self._verbose and self._failures.hold(line):
+            return
+        self._tell_failures()
         if joined and not self._verbose:
             self._write(line.at_seconds, joined)
         if not said and (self._verbose or not line.usual):
@@ -171,11 +211,17 @@ class PlainBoard:
 
     def say(self, text: str) -> None:
         """See the protocol."""
+        self._tell_failures()
         self._stream.write(f"rdzv: {one_line(text)}\n")
         self._stream.flush()
 
     def close(self) -> None:
         """See the protocol."""
+        self._tell_failures()
+
+    def _tell_failures(self, *, late: bool = False) -> None:
+        if (said := self._failures.take(late=late)) is not None:
+            self._write(*said)
 
     def _write(self, seconds: float, text: str) -> None:
         self._silent_until = 0.0
@@ -240,6 +286,7 @@ class LiveBoard:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._joined = _Joined(nodes)
+        self._failures = _Failures(clock)
         self._outputs = outputs
         self._verbose = verbose
         self._console = console
@@ -258,6 +305,7 @@ class LiveBoard:
 
     def status(self, status: RunStatus) -> None:
         """Redraw; from the go on the terminal is the programs', but for who is late to end."""
+        self._tell_failures(late=True)
         if not self._formed:
             self._draw(status)
         elif self._rhythm.is_due(status):
@@ -325,6 +373,9 @@ class LiveBoard:
         self._joined.take(line)
         if line.phase is Phase.RUNNING:
             self._form()
+        if not self._verbose and self._failures.hold(line):
+            return
+        self._tell_failures()
         if not said and (self._verbose or not line.usual):
             self.say(line.reason)
 
@@ -338,14 +389,20 @@ class LiveBoard:
         from rich.segment import ControlType
         from rich.text import Text
 
+        self._tell_failures()
         self._rhythm.wrote()
         if self._formed:
             self._screen().control(Control((ControlType.ERASE_IN_LINE, 0)))
         line = Text(f"rdzv: {one_line(text)}", no_wrap=True, overflow="ignore")
         self._screen().print(Group(line), crop=False)  # of a bare text, print forgets both
 
+    def _tell_failures(self, *, late: bool = False) -> None:
+        if (said := self._failures.take(late=late)) is not None:
+            self.say(said[1])
+
     def close(self) -> None:
         """See the protocol."""
+        self._tell_failures()
         if self._formed:
             from rich.control import Control
             from rich.segment import ControlType

@@ -559,6 +559,35 @@ def test_a_start_without_all_nodes_says_how_many_have_joined() -> None:
     )
 
 
+def test_what_fails_after_the_first_failure_is_said_once_with_its_number() -> None:
+    plain, screen = Plain(), Screen()
+    screen.board.status(run_status(*ALL_NODES, **RUNNING))
+    for board in (plain.board, screen.board):
+        for number in range(64):
+            board.event(event(f"node {number} (h{number}) failed: rank {number} ended", "exited"))
+        board.event(replace(event("node 3 (h3) failed: rank 3 ended", "exited"), epoch=2))
+        board.event(replace(event("node 5 (h5) failed: rank 5 ended", "exited"), epoch=2))
+        board.close()
+    said = [
+        "node 0 (h0) failed: rank 0 ended",
+        "63 more nodes failed after it: node 1 (h1), node 2 (h2), node 3 (h3) and 60 more",
+        "node 3 (h3) failed: rank 3 ended",
+        "node 5 (h5) failed: rank 5 ended",
+    ]
+    assert [line.partition(" s  ")[2] for line in plain.getvalue().splitlines()] == said
+    assert screen.shown().splitlines()[1:] == [f"rdzv: {words}" for words in said]
+
+
+def test_failures_that_are_held_are_said_after_a_moment() -> None:
+    plain = Plain()
+    for number in range(3):
+        plain.board.event(event(f"node {number} (h{number}) failed: it ended", "exited"))
+    plain.status("the others are being stopped", 2.0, 1.5, phase=Phase.RUNNING)
+    assert "2 more" not in plain.getvalue()
+    plain.status("the others are being stopped", 3.5, 0.0, phase=Phase.RUNNING)
+    assert "2 more nodes failed after it: node 1 (h1), node 2 (h2)\n" in plain.getvalue()
+
+
 def test_what_is_waited_for_is_said_where_a_start_takes_a_moment() -> None:
     plain = Plain()
     plain.status("waiting", 0.1, 1.5)
