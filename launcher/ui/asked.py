@@ -20,6 +20,7 @@ from launcher.ui.act_shapes import Look, Place
 from launcher.ui.shapes import Checks, Environment, Machine, Matrix
 from launcher.ui.viewed import Viewed
 from rendezvous.hang import groups_of, look_at
+from rendezvous.proof import pairs
 from rendezvous.proof.blame import nearest
 from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.machines import run_machines
@@ -32,23 +33,12 @@ from rendezvous.wire.words import printable, slot_name, spans_text
 
 Part = TypeVar("Part")
 
-OUTCOMES = (
-    "not probed",
-    "ok",
-    "refused",
-    "timeout",
-    "no_route",
-    "self",
-    "wrong_node",
-    "stranger",
-    "black_hole",
-    "error",
-)
-"""What a byte of the matrix means; `rendezvous.wire.verify` says more of each."""
+OUTCOMES = ("not probed", "ok", *(kind.words for kind in pairs.OUTCOMES.values()))
+"""What a byte of the matrix means, as the matrix on a terminal says it."""
 _MOST_FRAMES = 32
 _MOST_PLACES = 64
 _MOST_CHARACTERS = 600
-_OF_OUTCOME = {name: number for number, name in enumerate(OUTCOMES)}
+_OF_OUTCOME = {name: number for number, name in enumerate(("ok", *pairs.OUTCOMES), 1)}
 
 
 async def _of_registry(
@@ -178,7 +168,7 @@ async def _table(viewed: Viewed) -> tuple[EndpointTable, RunStatus | None]:
         return kept, state.read("status.json", RunStatus)
     raise NotFound(
         f"run '{state.run}' has no endpoint table yet",
-        hint="it is sealed when all nodes have joined",
+        hint="there is one once all nodes reach each other",
     )
 
 

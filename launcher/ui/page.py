@@ -22,7 +22,9 @@ from launcher.ui.shapes import Saved
 _IMPORT = re.compile(r'^import \{ (\w+(?:, \w+)*) \} from "\./(\w+)\.js";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function\*?|class|const) (\w+))", re.MULTILINE)
 _LEFT_OVER = re.compile(r"^(?:import|export)\b.*$", re.MULTILINE)
-_COMMENT = re.compile(r"^ *(?://.*|/\*\*(?:[^*]|\*(?!/))*\*/)\n|^ +", re.MULTILINE)
+_COMMENT = re.compile(
+    r"""^ *(?://.*|/\*\*(?:[^*]|\*(?!/))*\*/)\n|(?<=[;,{}()>\]]) // [^"`\n]*$|^ +""", re.MULTILINE
+)
 _ESCAPED = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026"}
 _DOCS_PAGE = re.compile(r"/docs/([a-z][a-z0-9-]*\.md)$")
 _DOCS = Path(__file__).parents[2] / "docs"

@@ -142,6 +142,7 @@ class Slot(TypedDict):
 
     Attributes:
         state: One word, the same for all that are alike.
+        counts_as: What it is among all: its mark, `failed`, `stopped by rdzv`, or its state.
         words: How it stands, in a few words: what its scheduler says, its node's state, its exit.
         problem: What is wrong with it.
         mark: `first cause`, or `failed first` where the cause is not certain; `slow`, or
@@ -159,6 +160,7 @@ class Slot(TypedDict):
     processes: int
     generation: int
     state: str
+    counts_as: str
     tone: Tone
     words: str
     problem: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from launcher.show.slot_words import state_words, worker_run_words
+from launcher.show.slot_words import STOPPED, state_words, worker_run_words
 from launcher.ui.shapes import Slot, Span, Tone
 from rendezvous.wire.run import NodeState, Result, SlotState, SlotStatus, Suspect
 from rendezvous.wire.words import printable
@@ -24,7 +24,7 @@ _FAILED, _ODD, _SILENT, _AWAITED = 100, 80, 70, 60
 
 def slot_row(slot: SlotStatus, spans: list[Span]) -> Slot:
     """The row of a slot, of what its registry says and of its phases."""
-    silent = _silence(slot)
+    silent, state = _silence(slot), _state(slot)
     is_silent = silent is not None
     tone = _tone(slot, is_silent=is_silent)
     return {
@@ -34,7 +34,8 @@ def slot_row(slot: SlotStatus, spans: list[Span]) -> Slot:
         "address": printable(slot.address, 45),
         "processes": slot.nproc_per_node,
         "generation": slot.generation,
-        "state": _state(slot),
+        "state": state,
+        "counts_as": "failed" if tone == "bad" else STOPPED if slot.stopped else state,
         "tone": tone,
         "words": printable(_words(slot), _MOST_CHARACTERS),
         "problem": printable(slot.problem, _MOST_CHARACTERS),
@@ -56,14 +57,15 @@ def marked(row: Slot, mark: str, slot: SlotStatus, result: Result) -> Slot:
     if (problem := row["problem"]) and problem in printable(result.message, _MOST_CHARACTERS):
         bare = slot.model_copy(update={"problem": ""})
         row = {**row, "problem": "", "words": printable(_words(bare), _MOST_CHARACTERS)}
-    suspect = result.rank
-    return {**row, "mark": mark, "suspect": suspect, "tone": "bad", "worse": _FIRST}
+    row = {**row, "mark": mark, "counts_as": mark, "suspect": result.rank}
+    return {**row, "tone": "bad", "worse": _FIRST}
 
 
 def suspected(row: Slot, suspect: Suspect) -> Slot:
     """The row of the slot for which the others wait, while the programs run."""
     mark = "slow" if suspect.slow else "waited for"
-    return {**row, "mark": mark, "suspect": suspect.rank, "tone": "wait", "worse": _WAITED_FOR}
+    row = {**row, "mark": mark, "counts_as": mark, "suspect": suspect.rank}
+    return {**row, "tone": "wait", "worse": _WAITED_FOR}
 
 
 def is_same(slot: SlotStatus, before: SlotStatus | None) -> bool:

@@ -71,7 +71,7 @@ def head(nodes: int, how: How, **changes: Any) -> Head:
         silent_seconds=None,
         stall="rank 2 on node 0 (h0) makes the others wait" if how == "running" else "",
         silence="",
-        checks="" if how == "gathering" else "4 ok",
+        checks="" if how == "gathering" else "1 failed",
         command="train.py --batch 8",
         scheduler="slurm",
         host="login1",
@@ -89,7 +89,8 @@ _RESULT = {
     "exit_code_of": "program",
     "message": "node 0 (h0) failed: rank 5 was killed for memory",
     "hint": "use a smaller batch",
-    "certain": False,
+    "certain": True,
+    "slot": 0,
     "evidence": ["the kernel's log of h0 names the process 4711"],
     "tail": ["Traceback (most recent call last):", "MemoryError"],
     "log": "/state/demo/logs/rank-5.log",
@@ -110,6 +111,7 @@ def slot(number: int, nodes: int, how: How, **changes: Any) -> Slot:
         processes=8,
         generation=1,
         state=state,
+        counts_as="",
         tone="wait" if late else "bad" if bad else "off" if how == "failed" else "good",
         words="waits at Slurm" if late else _ENDED[bad] if how == "failed" else state,
         problem="",
@@ -122,6 +124,8 @@ def slot(number: int, nodes: int, how: How, **changes: Any) -> Slot:
         spans=_spans(last, number),
     )
     made.update(changes)  # type: ignore[typeddict-item]
+    stopped = "stopped by rdzv" if "stopped by rdzv" in made["words"] else made["state"]
+    made["counts_as"] = made["mark"] or ("failed" if made["tone"] == "bad" else stopped)
     return made
 
 
@@ -215,8 +219,8 @@ def matrix(nodes: int) -> Matrix:
             {"network": "ib0 10.9.0.0/16", "verdict": "not all nodes have it"},
         ],
         shown=0 if nodes > 1 else None,
-        names=[f"{number} h{number}" for number in range(nodes)],
-        outcomes=["not probed", "good", "refused", "no answer"],
+        names=[f"slot {number} (h{number})" for number in range(nodes)],
+        outcomes=["not probed", "ok", "connection refused", "no answer"],
         cells=base64.b64encode(cells).decode(),
         rtts=base64.b64encode(rtts).decode(),
         rtt_words="0.18 ms usual, 33 ms at most",
@@ -259,10 +263,16 @@ def environment(node: int) -> Environment:
     )
 
 
-def logs() -> list[LogPiece]:
-    """A banner, lines of two ranks of each level, and a note."""
+def logs(how: How = "running") -> list[LogPiece]:
+    """A banner, lines of two ranks of each level, those of the first cause, and a note."""
     begun = 1764081000.0
     steps = range(1, 30)
+    cause = LogPiece(
+        source="rank 5",
+        lines=["Traceback (most recent call last):", "MemoryError"],
+        at=[begun + 28.2] * 2,
+        kinds="-e",
+    )
     return [
         LogPiece(source="launcher-0", lines=["*" * 40] * 4, at=[begun] * 4, kinds="nnnn"),
         LogPiece(
@@ -276,6 +286,7 @@ def logs() -> list[LogPiece]:
             at=[begun + 27.5, begun + 28.5, begun + 28.5],
             kinds="w-e",
         ),
+        *([cause] if how == "failed" else []),
         LogPiece(note="node 3 (h3): has left, and its log with it"),
     ]
 
@@ -328,5 +339,5 @@ def saved(nodes: int, how: How = "failed") -> Saved:
         curves=curves(),
         machines=machines(nodes),
         environments={str(node): environment(node) for node in range(nodes)},
-        logs=logs(),
+        logs=logs(how),
     )

@@ -46,7 +46,7 @@ class Stub:
             "events": [runs.event(number) for number in range(100, 300)],
             "look": runs.look(),
         }
-        self.logs: list[Any] = list(runs.logs())
+        self.logs: list[Any] = list(runs.logs(how))
         self.changes: list[Change] = []
         self.silent = self.broken = False
         self.asked: list[tuple[str, str, dict[str, str]]] = []

@@ -65,7 +65,7 @@ def test_axe_finds_nothing_at_the_doors_and_in_a_question(opened: Open, theme: s
     page.get_by_role("link", name="All runs").click()
     page.get_by_text("rank 5 ran out of memory").wait_for()
     assert found_by_axe(seen) == []
-    stub.answers["state"] = runs.state(4, "gathering")
+    stub.answers["state"] = runs.state(4, "restarting")
     page.get_by_role("link", name="demo", exact=True).click()
     page.get_by_role("button", name="Drain a node").click()
     assert found_by_axe(seen) == []

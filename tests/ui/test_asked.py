@@ -169,9 +169,16 @@ async def test_what_was_checked_is_shown_live_or_kept(
     assert (matrix["shown"], [one["network"] for one in matrix["networks"]]) == (1, ["eth1", "ib0"])
     cells = [OUTCOMES[byte] for byte in base64.b64decode(matrix["cells"])]
     none = "not probed"
-    assert cells == [none, none, "timeout", "ok", none, "refused", none, none, none]
+    assert cells == [none, none, "no answer", "ok", none, "connection refused", none, none, none]
     rtts = base64.b64decode(matrix["rtts"])
     assert [number for number, byte in enumerate(rtts) if byte] == [3]
+
+
+def test_an_outcome_is_said_as_on_a_terminal() -> None:
+    """No code of the wire is shown, such as black_hole."""
+    assert OUTCOMES[:2] == ("not probed", "ok")
+    assert "small messages pass and large ones vanish" in OUTCOMES
+    assert not [words for words in OUTCOMES if "_" in words]
 
 
 async def test_each_machine_is_told_of_live_or_as_it_was_kept(

@@ -41,12 +41,12 @@ def test_a_cause_is_said_once_with_its_evidence_below_and_a_way_to_the_log(opene
     head = stub.answers["state"]["head"]
     said = ["node 0 said: rank 5 was killed for memory", *head["result"]["evidence"]]
     tail = [*(f"step {number}" for number in range(40)), *head["result"]["tail"]]
-    head["result"] = {**head["result"], "evidence": said, "tail": tail}
+    head["result"] = {**head["result"], "evidence": said, "tail": tail, "certain": False}
     seen = opened(stub)
     place = seen.page.locator(".lead")
     place.get_by_text("the kernel's log of h0 names the process 4711").wait_for()
     place.get_by_text("MemoryError").wait_for()
-    place.get_by_text("Exit code 137 (the program's). It was seen here first").wait_for()
+    place.get_by_text("Exit code 137 (the program's). This node failed first").wait_for()
     assert times(seen, head["sentence"]) == times(seen, "was killed for memory") == 1
     assert times(seen, head["next_step"]) == 1
     assert place.locator("li").count() == 1
@@ -293,3 +293,37 @@ def test_a_check_links_to_what_its_page_says_of_it(opened: Open) -> None:
     link = seen.view("checks").get_by_role("link", name="L04")
     assert link.get_attribute("href") == "docs/checks.md#:~:text=L04"
     assert link.get_attribute("target") == "_blank"
+
+
+# ---- marks of fresh eyes -----------------------------------------------------------------------
+
+
+def test_before_nodes_have_numbers_there_is_nothing_to_restart_or_to_drain(opened: Open) -> None:
+    seen = opened(Stub(4, "gathering"))
+    acts = seen.page.locator(".about .buttons button:visible")
+    acts.first.wait_for()
+    assert acts.all_inner_texts() == ["Cancel the run …"]
+    slots = [runs.slot(number, 4, "running") for number in range(4)]
+    seen.stub.change(head=runs.head(4, "running"), slots=slots)
+    seen.page.get_by_role("button", name="Drain a node").wait_for()
+    assert acts.count() == 3
+
+
+def test_the_tab_that_is_open_is_in_view_on_a_phone(opened: Open) -> None:
+    seen = opened(Stub(4), "environment", viewport={"width": 390, "height": 800})
+    tab = seen.page.get_by_role("tab", name="Environment")
+    tab.wait_for()
+    inside = "e => e.getBoundingClientRect().right <= e.parentElement.getBoundingClientRect().right"
+    assert tab.evaluate(inside)
+    assert seen.page.evaluate("() => scrollY") == 0
+    tab.press("Home")
+    seen.page.locator(".view-now").wait_for()
+    assert seen.page.locator("#tabs").evaluate("e => e.scrollLeft") == 0
+
+
+def test_pairs_that_failed_are_named_above_the_picture_of_all(opened: Open) -> None:
+    place = opened(Stub(4)).view("matrix")
+    pairs, picture = place.locator(".pairs").bounding_box(), place.locator("canvas").bounding_box()
+    assert pairs is not None
+    assert picture is not None
+    assert pairs["y"] + pairs["height"] <= picture["y"]

@@ -201,6 +201,74 @@ def test_the_end_stays_in_view_in_a_smaller_window(opened: Open) -> None:
     assert log.evaluate("(e) => e.scrollHeight - e.scrollTop - e.clientHeight") < 2
 
 
+# ---- the culprit -----------------------------------------------------------------------------
+
+FAILED_BEFORE = piece("rank-1", (1, "ValueError: a consequence", "e"), (2, "more"))
+FIRST_CAUSE = piece("rank-5", (3, "starts"), (4, "MemoryError", "e"))
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_lines_of_the_culprit_are_marked_as_its_row_is(opened: Open, theme: str) -> None:
+    pieces = (FAILED_BEFORE, FIRST_CAUSE, noise(0, 5, 2))
+    seen, log = shown(opened, *pieces, how="failed", color_scheme=theme)
+    log.get_by_text("MemoryError").wait_for()
+    marked = log.locator(".row.is-marked.is-bad")
+    found = [" ".join(str(text).split()[1:]) for text in marked.all_text_contents()]
+    assert found == ["rank 5 first cause starts", "rank 5 first cause error MemoryError"]
+    edges = [
+        row.evaluate("e => [getComputedStyle(e).borderLeftColor, e.className]")
+        for row in log.locator(".row:not(.is-marked)").all()
+    ]
+    red = marked.first.evaluate("e => getComputedStyle(e).borderLeftColor")
+    assert red == seen.page.locator("#state").evaluate("e => getComputedStyle(e).color")
+    assert red not in [colour for colour, _ in edges]
+    assert marked.first.evaluate("e => getComputedStyle(e).borderLeftWidth") == "8px"
+    chip = seen.page.get_by_role("button", name="rank 5, first cause")
+    assert chip.evaluate("e => getComputedStyle(e).color") == red
+    assert found_by_axe(seen) == []
+
+
+def test_the_first_error_is_the_culprits_whatever_failed_before_it(opened: Open) -> None:
+    seen, log = shown(opened, FAILED_BEFORE, FIRST_CAUSE, how="failed")
+    seen.page.get_by_role("button", name="Jump to the first error of rank 5").click()
+    assert "MemoryError" in log.locator(":focus").inner_text()
+
+
+def test_without_an_error_of_the_culprit_the_first_one_is_as_good(opened: Open) -> None:
+    seen, log = shown(opened, FAILED_BEFORE, how="failed")
+    seen.page.get_by_role("button", name="Jump to the first error", exact=False).click()
+    assert seen.page.get_by_text("of rank 5").count() == 0
+    assert "a consequence" in log.locator(":focus").inner_text()
+
+
+def test_of_a_node_without_a_known_rank_all_its_lines_are_marked(opened: Open) -> None:
+    stub = Stub(2, "failed")
+    stub.answers["state"]["slots"][0] |= {"mark": "", "suspect": None}
+    stub.answers["state"]["slots"][1] |= {"mark": "failed first", "tone": "bad"}
+    stub.logs = [piece("rank-7", (1, "not its")), piece("rank-8", (2, "its"))]
+    stub.logs += [piece("node-1", (3, "its own")), piece("launcher-1", (4, "its launcher's"))]
+    seen = opened(stub, "logs")
+    seen.page.get_by_text("its launcher's").wait_for()
+    marked = seen.page.locator(".log .is-marked")
+    assert [text.split("first ")[1] for text in marked.all_text_contents()] == [
+        *("its", "its own", "its launcher's"),
+    ]
+
+
+def test_who_is_found_to_be_waited_for_is_marked_in_what_is_shown_already(opened: Open) -> None:
+    seen, log = shown(opened, piece("rank-17", (1, "waits", "e")), piece("rank-3", (2, "other")))
+    log.get_by_text("other").wait_for()
+    assert log.locator(".is-marked").count() == 0
+    late = {"mark": "waited for", "tone": "wait", "suspect": 17}
+    seen.stub.change(slots=[runs.slot(2, 4, "running", **late)])
+    seen.page.get_by_role("button", name="Jump to the first error of rank 17").wait_for()
+    assert log.locator(".is-marked.is-wait").all_text_contents()[0].endswith("waits")
+    seen.page.get_by_role("button", name="rank 17, waited for").wait_for()
+    seen.stub.change(slots=[runs.slot(2, 4, "running")])
+    log.locator(".is-marked").wait_for(state="detached")
+    assert log.locator(".row").count() == 2
+
+
 # ---- how it ends -----------------------------------------------------------------------------
 
 
@@ -220,11 +288,12 @@ def test_after_the_end_of_run_and_server_no_tunnel_is_blamed(opened: Open) -> No
     seen.stub.change(head=runs.head(4, "failed"))
     seen.page.locator("#state", has_text="failed").wait_for()
     seen.stub.stop()
-    ended = "The run and the server of this page have ended"
+    ended = "The run has ended, and the server of this page with it"
     for _ in range(4):
         seen.page.clock.run_for(5_000)
     seen.page.locator("#link", has_text=ended).wait_for()
-    place.get_by_role("status").get_by_text(f"{ended}. Try: rdzv logs demo").wait_for()
+    said = f"{ended}; what is shown stays. Try: rdzv logs demo"
+    place.get_by_role("status").get_by_text(said).wait_for()
     assert "tunnel" not in seen.page.locator("body").inner_text()
     assert place.get_by_text("step 1 loss 1.000").count() == 1  # what has come stays
 
@@ -235,7 +304,7 @@ def test_a_log_that_was_read_to_its_end_goes_on_saying_so(opened: Open) -> None:
     place.get_by_text("End of the log.").wait_for()
     assert place.get_by_label("Follow").count() == 0
     seen.stub.stop()
-    seen.page.locator("#link", has_text="have ended").wait_for()
+    seen.page.locator("#link", has_text="The run has ended").wait_for()
     assert place.get_by_text("End of the log.").is_visible()
 
 

@@ -149,12 +149,12 @@ def test_a_line_that_would_be_lost_is_refused(line: str) -> None:
 
 def test_comments_and_indentation_are_not_sent() -> None:
     text = (
-        "// What it is.\n\n/** Of two\n * lines. */\nconst a = 1; // stays\n"
-        "if (a) {\n  // left out\n  a(`  / b / ${a}  `);\n}\n"
+        "// What it is.\n\n/** Of two\n * lines. */\nconst a = 1; // it's one\n"
+        'if (a) {\n  // left out\n  a(`  / b / ${a}  `, "; // c"); // `d`\n}\n'
     )
-    assert "(() => {\n\nconst a = 1; // stays\nif (a) {\na(`  / b / ${a}  `);\n}\n" in (
-        bundled({"a": text})
-    )
+    assert (
+        '(() => {\n\nconst a = 1;\nif (a) {\na(`  / b / ${a}  `, "; // c"); // `d`\n}\n'
+    ) in bundled({"a": text})
     with pytest.raises(ValueError, match="a template continues on another line"):
         bundled({"a": "const a = `\n  b`;\n"})
 

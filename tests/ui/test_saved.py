@@ -32,7 +32,7 @@ def test_a_saved_file_shows_every_view(
     page.get_by_text("Saved at 2026-11-25 14:30 UTC by rdzv 0.1.0").wait_for()
     page.get_by_text("was killed for memory").first.wait_for()
     for name, text in {
-        "matrix": "1 h1 to 2 h2: no answer",
+        "matrix": "slot 1 (h1) to slot 2 (h2): no answer",
         "checks": "slot 3 is 40 s ahead",
         "curves": "median of 64 ranks",
         "logs": "step 1 loss 1.000",

@@ -107,6 +107,8 @@ def test_the_first_cause_is_red_and_marked_and_comes_before_who_failed_after_it(
     assert found["worse"] > whole["worse"]
     assert found["worse"] > row(**FAILED)["worse"] > row(**STOPPED)["worse"]
     assert row(**FAILED)["mark"] == ""
+    counted = [found["counts_as"], row(**FAILED)["counts_as"], row(**STOPPED)["counts_as"]]
+    assert counted == ["first cause", "failed", "stopped by rdzv"]
 
 
 @pytest.mark.parametrize(
@@ -130,6 +132,7 @@ def test_whom_the_others_wait_for_is_coloured_and_stands_above_who_runs(
 ) -> None:
     found = suspected(row(), Suspect(slot=3, rank=9, slow=slow))
     assert (found["tone"], found["mark"], found["suspect"]) == ("wait", mark, 9)
+    assert (found["counts_as"], row()["counts_as"]) == (mark, "running")
     assert row(**FAILED)["worse"] > found["worse"] > row(problem="a GPU is lost")["worse"]
 
 

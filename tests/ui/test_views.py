@@ -84,7 +84,7 @@ def test_every_view_has_its_content(opened: Open) -> None:
     seen = opened(stub)
     expected = {
         "now": ["running on 4 nodes", "Restarts", "slurm", "step 1,200, loss 0.53"],
-        "matrix": ["eth0 10.0.0.0/16", "1 h1 to 2 h2: no answer", "0.18 ms usual", "good"],
+        "matrix": ["eth0 10", "slot 1 (h1) to slot 2 (h2): no answer", "0.18 ms", "11 pairs ok"],
         "checks": ["slot 3 is 40 s ahead", "Try: start chronyd", "1 failed, 1 warning"],
         "curves": ["loss", "median of 64 ranks, and the range of all", "Step 1,990"],
         "logs": ["rank 0 step 1 loss 1.000", "rank 1 warning WARNING nan", "node 3 (h3): has left"],
@@ -185,21 +185,21 @@ def test_a_cell_of_the_matrix_is_read_by_pointer_and_by_keyboard(opened: Open) -
     canvas.wait_for()
     seen.page.wait_for_timeout(100)
     canvas.hover(position={"x": 60, "y": 36})
-    place.locator(".picked", has_text="1 h1 to 2 h2: no answer").wait_for()
+    place.locator(".picked", has_text="slot 1 (h1) to slot 2 (h2): no answer").wait_for()
     canvas.focus()
     seen.page.keyboard.press("ArrowLeft")
-    place.locator(".picked", has_text="1 h1: the node itself").wait_for()
+    place.locator(".picked", has_text="slot 1 (h1): the node itself").wait_for()
     seen.page.keyboard.press("ArrowUp")
-    place.locator(".picked", has_text="0 h0 to 1 h1: good, 0.18 ms").wait_for()
+    place.locator(".picked", has_text="slot 0 (h0) to slot 1 (h1): ok, 0.18 ms").wait_for()
 
 
 def test_the_matrix_of_1024_nodes_is_drawn(opened: Open) -> None:
     seen = opened(Stub(1024))
     place = seen.view("matrix")
-    place.get_by_text("1 h1 to 2 h2: no answer").first.wait_for()
+    place.get_by_text("slot 1 (h1) to slot 2 (h2): no answer").first.wait_for()
     seen.page.wait_for_timeout(100)
     place.locator("canvas").hover(position={"x": 767.6, "y": 10})
-    place.locator(".picked", has_text="to 1023 h1023: good, 33 ms").wait_for()
+    place.locator(".picked", has_text="to slot 1023 (h1023): ok, 33 ms").wait_for()
 
 
 def test_curves_are_asked_again_when_ranks_report(opened: Open) -> None:

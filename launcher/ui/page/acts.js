@@ -69,7 +69,11 @@ export function acts(ctx) {
   };
   const buttons = Object.entries(ACTS).map(([act, { title }]) => button(`${title} …`, () => ask(act, ctx, heard)));
   const box = section("Actions", el("div", { class: "buttons" }, buttons), came);
-  const update = () => show(box, ctx.actions && !ctx.store.head.over);
+  const update = () => {
+    show(box, ctx.actions && !ctx.store.head.over);
+    // Before nodes have numbers there is nothing to restart or to drain.
+    for (const one of buttons.slice(1)) show(one, ctx.store.nodes().length > 0);
+  };
   update();
   return { box, update };
 }

@@ -1,5 +1,7 @@
 // Requests. Every address is relative: the page may be behind any prefix, proxy or tunnel.
 
+import { nodeOf, ownerOf } from "./store.js";
+
 /** What a request failed with, in the words of the server; status 0: nothing answered. */
 export class Refused extends Error {
   constructor(status, { code = "", message = "", hint = "" } = {}) {
@@ -142,12 +144,13 @@ export class Kept {
   }
 
   async *lines(run, what, { rank = "", node = "", grep = [] }) {
-    const numbered = (piece) => /^(rank|node|launcher)[- ](\d+)/.exec(piece.source ?? "") ?? ["", "", ""];
-    const ownLogs = this.saved.logs.some((piece) => numbered(piece)[1] === "rank");
+    const { slots } = this.saved.state;
+    const owner = (piece) => ownerOf(piece.source) ?? [];
+    const ownLogs = this.saved.logs.some((piece) => owner(piece)[0] === "rank");
     const chosen = (piece) => {
-      const [, whose, number] = numbered(piece);
-      if (rank !== "") return ownLogs ? whose === "rank" && number === String(rank) : whose === "node" && Number(number) === this.#nodeOf(Number(rank));
-      return node === "" || String(whose === "rank" ? this.#nodeOf(Number(number)) : number) === String(node);
+      const [whose, number] = owner(piece);
+      if (rank !== "") return ownLogs ? whose === "rank" && number === Number(rank) : whose === "node" && number === nodeOf(slots, Number(rank));
+      return node === "" || (whose === "rank" ? nodeOf(slots, number) : number) === Number(node);
     };
     const has = (line) => !grep.length || grep.some((word) => line.includes(word));
     for (const piece of this.saved.logs) {
@@ -157,12 +160,5 @@ export class Kept {
       yield { ...piece, lines: kept.map((one) => lines[one]), at: at && kept.map((one) => at[one]), kinds: kept.map((one) => kinds[one] ?? "-").join("") };
     }
     yield { over: true };
-  }
-
-  /** The node that runs a rank. */
-  #nodeOf(rank) {
-    let first = 0;
-    const nodes = this.saved.state.slots.filter((slot) => slot.node !== null).sort((a, b) => a.node - b.node);
-    return nodes.find((slot) => (first += slot.processes) > rank)?.node;
   }
 }

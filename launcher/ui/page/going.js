@@ -136,7 +136,7 @@ export function going(ctx) {
     const { head, ranks } = ctx.store;
     say(box.firstChild, head.over ? "How far it came" : "How it is going");
     show(nothing, !ranks.size);
-    say(nothing, head.over || head.state === "running" ? "The program reports no step or loss: rdzv.metrics.send(step, loss=...) does it."
+    say(nothing, head.over || head.state === "running" ? "The program reports no step or loss. Try in it: rdzv.metrics.send(step, loss=...)"
       : "The programs do not run yet.");
     if (drawn !== ctx.store.usage) requestAnimationFrame(() => setTimeout(draw)); // words are read first
   }

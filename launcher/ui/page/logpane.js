@@ -1,6 +1,7 @@
 // Lines of many logs in the order of their times, of which only those in view are elements.
 
-import { add, button, clip, el, say, show } from "./dom.js";
+import { add, button, clip, el, say, show, toned } from "./dom.js";
+import { ownerOf } from "./store.js";
 import { clock, counted } from "./words.js";
 
 const MOST_LINES = 100000;
@@ -9,13 +10,6 @@ const BLOCK = 100; // rows that are drawn, or not, together
 const ROW_PIXELS = 19; // of a block that has not been drawn yet
 const COLOURS = 6;
 const WORDS = { e: "error", w: "warning" };
-
-/** Whose lines a log has, in words, and the class of its colour. */
-function whose(source) {
-  const [, what, number] = /^(rank|node|launcher)[- ](\d+)/.exec(source) ?? [];
-  if (!what) return [clip(source, 60), ""];
-  return what === "rank" ? [`rank ${number}`, `of-${number % COLOURS}`] : [`node ${number}`, ""];
-}
 
 /** A row, or several that are folded into one: `lines` has all of them. */
 class Row {
@@ -32,7 +26,8 @@ class Row {
 /**
  * The lines, oldest first. It follows its end only where the reader is there.
  *
- * `changed(errors)` is called with the number of lines that are errors.
+ * `changed(errors, own)` is called with the number of lines that are errors, of all and of the
+ * culprit; `culpritOf` is that of the store.
  */
 export class Pane {
   #lines = []; // by `key`
@@ -41,14 +36,15 @@ export class Pane {
   #new = [];
   #keys = new Map(); // by log, that of its newest line: a log's own order stays
   #newest = 0;
-  #names = new Map();
+  #known = new Map(); // by log
   #opened = new WeakSet(); // lines of folds that the reader has opened
   #errors = 0;
+  #own = 0; // of them the culprit's
   #atEnd = true;
   #frame = 0;
 
-  constructor(changed, names = true) {
-    Object.assign(this, { changed, names });
+  constructor(changed, culpritOf, names = true) {
+    Object.assign(this, { changed, culpritOf, names });
     this.box = el("div", { class: "log", role: "log", tabindex: "0", "aria-label": "Log", "aria-live": "off" });
     this.seen = new IntersectionObserver((found) => found.forEach(({ target, isIntersecting }) => {
       if (isIntersecting) this.#draw(target);
@@ -78,9 +74,9 @@ export class Pane {
     this.#new = [];
     this.#keys.clear();
     this.#newest = 0;
-    this.#errors = 0;
+    this.#errors = this.#own = 0;
     this.#trim(0);
-    this.changed(0);
+    this.changed(0, 0);
   }
 
   /** Take lines of one log, with what is known of each: see LogPiece. */
@@ -93,8 +89,38 @@ export class Pane {
     const key = Math.max(at ?? this.#newest, this.#keys.get(source) ?? 0); // of no known time: when it came
     this.#newest = Math.max(this.#newest, key);
     this.#keys.set(source, key);
-    if (kind === "e") this.#errors += 1;
+    if (kind === "e") this.#count(source, 1);
     this.#new.push({ source, text, at, kind, key });
+  }
+
+  #count(source, errors) {
+    this.#errors += errors;
+    if (this.#whose(source).mark) this.#own += errors;
+  }
+
+  /** Whose lines a log has, in words; its class; and what marks it, where it is the culprit's. */
+  #whose(source) {
+    if (!this.#known.has(source)) {
+      const [what, number] = ownerOf(source) ?? [];
+      const { mark = "", tone } = this.culpritOf(source) ?? {};
+      const style = mark ? `is-marked is-${toned(tone)}` : what === "rank" ? `of-${number % COLOURS}` : "";
+      const name = what ? `${what === "rank" ? what : "node"} ${number}` : clip(source, 60);
+      this.#known.set(source, { name, mark, style });
+    }
+    return this.#known.get(source);
+  }
+
+  /** Another one is the culprit now, or nobody. */
+  marked() {
+    this.#known.clear();
+    this.#errors = this.#own = 0;
+    for (const { source, kind } of [...this.#lines, ...this.#new]) if (kind === "e") this.#count(source, 1);
+    this.changed(this.#errors, this.#own);
+    this.#blocks.forEach((block, at) => {
+      if (!block.drawn || block.contains(document.activeElement)) return;
+      block.replaceChildren();
+      this.#fill(block, at);
+    });
   }
 
   /** Put what has come in its place; what is before it stays as it is. */
@@ -122,7 +148,7 @@ export class Pane {
     }
     this.#trim(first);
     this.#forget();
-    this.changed(this.#errors);
+    this.changed(this.#errors, this.#own);
     if (!follows) return;
     if (this.#blocks.length) this.#draw(this.#blocks.at(-1));
     box.scrollTop = box.scrollHeight;
@@ -173,7 +199,7 @@ export class Pane {
       for (const row of this.#rows.slice(blocks * BLOCK, (blocks + 1) * BLOCK)) lines += row.lines.length;
       blocks += 1;
     }
-    for (const { kind } of this.#lines.splice(0, lines)) if (kind === "e") this.#errors -= 1;
+    for (const { source, kind } of this.#lines.splice(0, lines)) if (kind === "e") this.#count(source, -1);
     this.#rows.splice(0, blocks * BLOCK);
     for (const block of this.#blocks.splice(0, blocks)) {
       this.seen.unobserve(block);
@@ -209,12 +235,12 @@ export class Pane {
 
   #line({ source, text, at, kind }) {
     if (kind === "s") return el("div", { class: "said" }, text);
-    if (!this.#names.has(source)) this.#names.set(source, whose(source));
-    const [name, colour] = this.#names.get(source);
+    const { name, mark, style } = this.#whose(source);
     const level = WORDS[kind];
-    return el("div", { class: `row ${colour} ${level ? `is-${level}` : ""}` },
+    return el("div", { class: `row ${style} ${level ? `is-${level}` : ""}` },
       at === null ? null : [el("time", {}, clock(at)), " "],
       this.names && name ? [el("span", { class: "who" }, name), " "] : null,
+      mark ? el("span", { class: "unseen" }, `${mark} `) : null,
       level ? [el("span", { class: "level" }, level), " "] : null,
       text || " ");
   }
@@ -232,9 +258,9 @@ export class Pane {
     return fold;
   }
 
-  /** Go to the first line that is an error; whether there is one. */
+  /** Go to the first line that is an error, of the culprit where it has one; whether there is one. */
   toFirstError() {
-    const found = this.#rows.findIndex((row) => row.lines[0].kind === "e");
+    const found = this.#rows.findIndex(({ lines: [{ kind, source }] }) => kind === "e" && (!this.#own || this.#whose(source).mark));
     if (found < 0) return false;
     const at = Math.floor(found / BLOCK);
     for (const near of [at - 1, at, at + 1]) if (this.#blocks[near]) this.#draw(this.#blocks[near]);
@@ -258,10 +284,10 @@ export function errorButton(place, go) {
   });
   return {
     made,
-    update(errors) {
+    update(errors, whose) {
       made.disabled = !errors;
       show(key, Boolean(errors));
-      say(words, errors ? "Jump to the first error" : "No error");
+      say(words, errors ? `Jump to the first error${whose}` : "No error");
     },
   };
 }

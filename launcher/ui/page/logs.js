@@ -1,7 +1,8 @@
 // What the programs print: the newest lines, and those that come.
 
-import { button, choice, clip, el, field, fill, note, say } from "./dom.js";
+import { button, choice, clip, el, field, fill, note, say, toned } from "./dom.js";
 import { errorButton, Pane } from "./logpane.js";
+import { logOf } from "./store.js";
 
 const MOST_AT_FIRST = 12000; // lines of all ranks together
 const MOST_OF_EACH = 1000;
@@ -38,9 +39,11 @@ function rankControl(ctx, rank) {
       change: () => go(input.value === "" ? null : Number(input.value)) } });
     return field("Rank", input);
   }
+  const { mark, tone, suspect } = ctx.store.culprit() ?? {};
   const chips = [null, ...Array(count).keys()].map((one) =>
     button(one === null ? "all ranks" : `${one}`, () => go(one), {
-      class: "chip", "aria-pressed": String(String(one ?? "") === rank), "aria-label": one === null ? false : `rank ${one}` }));
+      class: `chip ${one === suspect && mark ? toned(tone) : ""}`, "aria-pressed": String(String(one ?? "") === rank),
+      "aria-label": one === null ? false : `rank ${one}${one === suspect ? `, ${mark}` : ""}` }));
   return el("div", { class: "chips", role: "group", "aria-label": "Rank" }, chips);
 }
 
@@ -48,7 +51,10 @@ function rankControl(ctx, rank) {
 export function logsView(place, ctx) {
   const { rank = "", node = "" } = ctx.route;
   const { saved } = ctx.source;
-  const pane = new Pane((errors) => first.update(errors), rank === "");
+  const blamed = () => logOf(ctx.store.culprit() ?? {})?.[0] ?? "";
+  let last = blamed();
+  const pane = new Pane((errors, own) => first.update(errors, own && rank === "" ? ` of ${last}` : ""),
+    (source) => ctx.store.culpritOf(source), rank === "");
   const first = errorButton(place, () => pane.toFirstError());
   const state = note("", "", { role: "status" });
   // What is chosen here stays chosen while the reader goes from rank to rank.
@@ -110,8 +116,8 @@ export function logsView(place, ctx) {
         if (signal.aborted || error.name === "AbortError") return;
         if (error.status === 401) return ctx.closed();
         const hint = error.hint ? `; try: ${clip(error.hint)}` : "";
-        // As the banner says it: the server of `launch --ui` ends with its run, and no tunnel is at fault.
-        if (!error.status && ctx.store.head.over) say(state, `The run and the server of this page have ended. Try: rdzv logs ${clip(ctx.run, 80)}`);
+        // The server of `launch --ui` ends with its run, and no tunnel is at fault.
+        if (!error.status && ctx.store.head.over) say(state, ctx.ended(`rdzv logs ${clip(ctx.run, 80)}`));
         else say(state, `Could not load the log: ${clip(error.message)}${hint}`);
         if (error.status >= 400 && error.status < 500) return;
       }
@@ -131,13 +137,18 @@ export function logsView(place, ctx) {
   fill(place, el("div", { class: "controls" },
     rankControl(ctx, rank),
     field("Node", choice([["", "all"], ...nodes], node, (one) => ctx.go({ node: one === "" ? null : one, rank: null }))),
-    field("Only lines with one of", filter),
     saved ? null : field("Level", choice(LEVELS, asked.level, set("level"))),
+    field("Only lines with one of", filter),
     !saved && epoch > 1 ? field("Epoch", choice([["", "newest"], ...epochs], asked.epoch, set("epoch"))) : null,
     saved || ctx.store.head.over ? null : field("Follow", follow)),
   el("div", { class: "controls ends" }, first.made, state), pane.box);
   restart();
   return {
+    update() {
+      if (last === (last = blamed())) return;
+      place.querySelector(".chips")?.replaceWith(rankControl(ctx, rank));
+      pane.marked();
+    },
     close() {
       clearTimeout(typing);
       abort.abort();

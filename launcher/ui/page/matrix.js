@@ -102,13 +102,13 @@ function drawn(found, shape) {
     say(words, cells.words(row * cells.side + column)));
   const left = cells.failures - cells.failed.length;
   const pairs = cells.failures ? el("ul", { class: "pairs" }, cells.failed.map((at) => el("li", {}, cells.words(at))),
-    left ? el("li", {}, `and ${grouped(left)} more`) : null) : el("p", {}, "No pair has failed.");
+    left ? el("li", {}, `and ${grouped(left)} more`) : null) : null;
   requestAnimationFrame(shape.draw);
   return [
     el("ul", { class: "networks" }, found.networks.map((one, number) => el("li", {},
-      number === found.shown ? badge("shown", "good") : null, ` ${clip(one.network)}: ${clip(one.verdict)}`))),
+      number === found.shown ? badge("shown", "off") : null, ` ${clip(one.network)}: ${clip(one.verdict)}`))),
+    pairs ? section("Failed pairs", scrolls("Failed pairs", pairs)) : el("p", {}, "No pair has failed."),
     el("p", {}, clip(found.rtt_words)), words, whole, legend(cells),
-    section("Failed pairs", scrolls("Failed pairs", pairs)),
   ];
 }
 

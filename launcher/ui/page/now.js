@@ -4,6 +4,7 @@ import { acts } from "./acts.js";
 import { clip, el, fill, note, say, section, show, toned } from "./dom.js";
 import { going } from "./going.js";
 import { slotTable } from "./slots.js";
+import { logOf } from "./store.js";
 import { timeline } from "./timeline.js";
 import { counting, date, duration } from "./words.js";
 
@@ -42,18 +43,11 @@ function evidenceOf(ctx, result) {
   const whose = result.exit_code_of === "program" ? "the program's" : "rdzv's";
   return [
     el("p", {}, `Exit code ${result.exit_code} (${whose}).`
-      + `${result.certain === false ? " It was seen here first; its cause is not certain." : ""}`),
+      + `${result.certain || result.slot == null ? "" : " This node failed first; whether it is the cause is not certain."}`),
     list("Evidence", news, "ul"),
     list("Last output", result.tail, "pre"),
     result.log ? el("p", { class: "dim" }, "Log: ", el("code", {}, clip(result.log))) : null,
   ];
-}
-
-/** Whose log it is for which the run has failed, or waits: words, and parts of an address; null: nobody's. */
-function logOf({ store }) {
-  const { node = null, suspect = null } = store.culprit() ?? {};
-  if (suspect !== null) return [`rank ${suspect}`, { rank: suspect, node: null }];
-  return node === null ? null : [`node ${node}`, { node, rank: null }];
 }
 
 /** See `VIEWS` in run.js. */
@@ -98,7 +92,7 @@ export function nowView(place, ctx) {
   }
 
   function link() {
-    const found = logOf(ctx);
+    const found = logOf(ctx.store.culprit() ?? {});
     show(log, found !== null);
     if (!found) return;
     say(log, `Open the log of ${found[0]}`);
@@ -109,8 +103,7 @@ export function nowView(place, ctx) {
   function tally() {
     const alike = new Map();
     for (const slot of ctx.store.worstFirst()) {
-      const words = slot.mark || (slot.tone === "bad" ? "failed" : slot.words.includes("stopped by rdzv") ? "stopped by rdzv" : slot.state);
-      alike.set(words, (alike.get(words) ?? 0) + 1);
+      alike.set(slot.counts_as, (alike.get(slot.counts_as) ?? 0) + 1);
     }
     const parts = [...alike].map(([words, many]) => `${many} ${words}`);
     say(counts, clip(parts.join(", "), 200));
@@ -155,6 +148,7 @@ export function nowView(place, ctx) {
       if (touched.usage) slots.busy();
       if (touched.slots.size) {
         link();
+        does.update();
         slots.update();
         line.redraw();
       }

@@ -50,12 +50,8 @@ export function openRun(source, run, { route, address, closed, again }) {
     run, source, address, closed, store: null, route: {}, actions: source.opened.actions,
     since: () => (ctx.store.head.over || source.saved ? 0 : (performance.now() - heard) / 1000),
     elapsed: () => ctx.store.head.elapsed + ctx.since(),
-    /** That nothing more comes, as the run is over and the server of this page gone; "": it may. */
-    ended() {
-      if (lost === null || !ctx.store?.head.over) return "";
-      const next = clip(ctx.store.head.next_step, 1000);
-      return `The run has ended, and the server of this page with it; what is shown stays.${next ? ` Try: ${next}` : ""}`;
-    },
+    /** That nothing more comes, as the run is over and the server of this page gone. */
+    ended: (next) => `The run has ended, and the server of this page with it; what is shown stays.${next && ` Try: ${next}`}`,
     go: (changes) => { location.hash = address(changes); },
   };
   const noted = () => {
@@ -91,7 +87,9 @@ export function openRun(source, run, { route, address, closed, again }) {
     view.update?.(now);
   }
   function tick() {
-    if (lost !== null) say(at("link"), ctx.ended() || `Not connected for ${counting((performance.now() - lost.at) / 1000)}, trying again: ${lost.why}`);
+    const head = ctx.store?.head;
+    if (lost !== null) say(at("link"), head?.over ? ctx.ended(clip(head.next_step, 1000))
+      : `Not connected for ${counting((performance.now() - lost.at) / 1000)}, trying again: ${lost.why}`);
     if (!ctx.store || document.hidden) return;
     say(at("elapsed"), `${ctx.store.head.over ? "took " : ""}${counting(ctx.elapsed())}`);
     view.tick?.();

@@ -2,6 +2,7 @@
 
 import { badge, button, cellsOf, clip, el, fill, note, say, scrolls, show, table, toned } from "./dom.js";
 import { busyWords } from "./going.js";
+import { logOf } from "./store.js";
 import { counted, duration } from "./words.js";
 
 const MORE = 200;
@@ -16,9 +17,8 @@ function wordsOf(slot) {
 }
 
 function partsOf(slot, ctx) {
-  const of = slot.suspect === null ? [`node ${slot.node}`, { node: slot.node, rank: null }]
-    : [`rank ${slot.suspect}`, { node: null, rank: slot.suspect }];
-  const log = slot.node === null ? "" : el("a", { href: ctx.address({ view: "logs", ...of[1] }), "aria-label": `Log of ${of[0]}` }, "log");
+  const of = logOf(slot);
+  const log = !of ? "" : el("a", { href: ctx.address({ view: "logs", ...of[1] }), "aria-label": `Log of ${of[0]}` }, "log");
   return [
     ctx.store.nameOf(slot),
     el("span", { title: clip(slot.address, 200) }, clip(slot.host, 80) || "not known"),

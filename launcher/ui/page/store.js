@@ -3,6 +3,29 @@
 const MOST_EVENTS = 2000;
 const MOST_POINTS = 120; // an hour of them
 
+/** The slots that have a node, by its number. */
+function numbered(slots) {
+  return [...slots].filter((slot) => slot.node !== null).sort((a, b) => a.node - b.node);
+}
+
+/** The node that runs a rank. */
+export function nodeOf(slots, rank) {
+  let first = 0;
+  return numbered(slots).find((slot) => (first += slot.processes) > rank)?.node;
+}
+
+/** Whose lines a log has: rank, node or launcher, and its number; null: nobody's that is known. */
+export function ownerOf(source) {
+  const found = /^(rank|node|launcher)[- ](\d+)/.exec(source);
+  return found && [found[1], Number(found[2])];
+}
+
+/** Whose log tells of a slot: in words, and as parts of an address; null: nobody's. */
+export function logOf({ node = null, suspect = null }) {
+  if (suspect !== null) return [`rank ${suspect}`, { rank: suspect, node: null }];
+  return node === null ? null : [`node ${node}`, { node, rank: null }];
+}
+
 /** What one change, or several, have touched. */
 export class Touched {
   head = false;
@@ -74,6 +97,17 @@ export class Store {
     return [...this.slots.values()].find((slot) => slot.mark);
   }
 
+  /** The culprit, if a log is its own; a launcher's is where no rank is known. */
+  culpritOf(source) {
+    const slot = this.culprit();
+    const [what, number] = ownerOf(source) ?? [];
+    if (!slot || !what) return undefined;
+    const { node, suspect } = slot;
+    const own = what !== "rank" ? number === node && (suspect === null || what === "node")
+      : suspect === null ? nodeOf(this.slots.values(), number) === node : number === suspect;
+    return own ? slot : undefined;
+  }
+
   /** What people call a slot: its node's number, with the slot where that is another one. */
   nameOf({ slot, node }) {
     if (node === null || node === undefined) return `slot ${slot}`;
@@ -82,7 +116,6 @@ export class Store {
 
   /** The slots that have a node, by its number. */
   nodes() {
-    const found = [...this.slots.values()].filter((slot) => slot.node !== null);
-    return found.sort((a, b) => a.node - b.node);
+    return numbered(this.slots.values());
   }
 }

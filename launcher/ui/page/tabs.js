@@ -4,12 +4,11 @@ import { button, el, fill } from "./dom.js";
 import { grouped } from "./words.js";
 
 const MOST_RANKS = 64; // are looked at for the names of their values: it is often
-const OVER = ["ok", "failed", "cancelled", "killed"];
 
 /** What is in a view: its number or words; "" where that is not counted, null where it is empty. */
 const CONTENT = {
   matrix: ({ slots }) => slots.size > 1 ? "" : null,
-  checks: ({ head }) => head.checks || (OVER.includes(head.state) || head.state === "running" ? "" : null),
+  checks: ({ head }) => head.checks || (head.over || head.state === "running" ? "" : null),
   curves({ ranks }) {
     const names = new Set();
     let read = 0;
@@ -49,6 +48,7 @@ export function selectTab(list, name) {
   for (const tab of list.children) {
     tab.setAttribute("aria-selected", String(tab.id === `tab-${name}`));
     tab.tabIndex = tab.id === `tab-${name}` ? 0 : -1;
+    if (!tab.tabIndex) list.scrollLeft = tab.offsetLeft - list.clientWidth / 3;
   }
 }
 
@@ -60,7 +60,7 @@ export function labelTabs(list, views, store) {
     const key = String(content);
     if (tab.dataset.content === key) continue;
     tab.dataset.content = key;
-    tab.className = content === null ? "empty" : /fail/.test(content) || name === "hang" ? "wrong" : "";
+    tab.className = content === null ? "empty" : /fail/.test(content) ? "wrong fails" : name === "hang" ? "wrong" : "";
     fill(tab, views[name][0], content ? el("span", { class: "count" }, ` ${content}`) : null,
       content === null ? el("span", { class: "unseen" }, " (empty)") : null);
   }

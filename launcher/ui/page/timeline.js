@@ -75,7 +75,7 @@ export function timeline(ctx) {
     brush.fillStyle = dim;
     for (const at of marks(elapsed, width / 110)) {
       const x = left + at * scale;
-      brush.fillRect(x, 0, 1, high * slots.length + 4);
+      brush.fillRect(x, high * slots.length, 1, 4);
       if (x < width - 30) brush.fillText(at ? duration(at) : "0", x + 3, high * slots.length + 14);
     }
     const fades = ctx.store.head.over && slots.some((slot) => slot.mark); // the others are not looked for
@@ -83,7 +83,7 @@ export function timeline(ctx) {
     slots.forEach((slot, row) => {
       brush.fillStyle = (slot.tone === "bad" || slot.mark ? tones[slot.tone] : null) ?? dim;
       if (bars && (slot.mark || (row % named === 0 && (marked < 0 || Math.abs(row - marked) >= named)))) {
-        brush.fillText(`${slot.mark ? "▸" : ""}${slot.node ?? `s${slot.slot}`}`, slot.mark ? 0 : 8, row * high + Math.max(10, high));
+        brush.fillText(`${slot.mark ? "▸" : ""}${slot.node ?? `s${slot.slot}`}`, slot.mark ? 0 : 8, row * high + 9);
       } else if (!bars && slot.mark) brush.fillRect(0, row * high - 1, left - 1, Math.max(3, high));
       for (const span of slot.spans) {
         const kind = kindOf(slot, span);
