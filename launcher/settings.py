@@ -189,9 +189,9 @@ class LaunchSettings(NodeSettings):
     )
     max_restarts: Annotated[int, Field(ge=0, le=10_000)] = option(
         0,
-        "How often to start the programs of all nodes again, on the same nodes, when one fails. "
-        "See 'rdzv docs elastic'.",
+        "How often to start all programs again when one fails. See 'rdzv docs elastic'.",
         group=RUN,
+        basic=True,
         metavar="N",
     )
     on_node_loss: Literal["fail", "replace", "shrink"] = option(

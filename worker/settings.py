@@ -201,7 +201,6 @@ class NodeSettings(Settings):
         False,
         "Fail the run if a node has no usable InfiniBand, RoCE or EFA, or if NCCL does not use it.",
         group=NETWORK,
-        basic=True,
     )
     env_for: list[Literal["ucx", "mpi"]] = option(
         [],

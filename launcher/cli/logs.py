@@ -68,7 +68,7 @@ class _Text(click.ParamType[str]):
     type=Since(),
     metavar="TIME",
     help="Only what was printed in the last 90s, 10m, 2h or 1d, or from a date and time such as "
-    "2026-11-25T14:30, accurate to a minute.",
+    "2026-11-25T14:30, accurate to 2 s.",
 )
 @click.option(
     "--lines",

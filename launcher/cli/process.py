@@ -32,6 +32,13 @@ _MOST_CHARACTERS = 4_000
 _PATIENCE_SECONDS = 1.0
 AT_WORK = f"{__name__}.at_work"
 """Key in the context of a command that has begun its work: what that refuses, it reports itself."""
+_ELSEWHERE = {
+    **dict.fromkeys(("ls", "list", "ps", "runs", "show"), "status"),
+    **dict.fromkeys(("stop", "kill", "delete", "rm"), "cancel"),
+    **dict.fromkeys(("run", "start", "submit"), "launch"),
+    **dict.fromkeys(("log", "tail"), "logs"),
+}
+"""Commands of other tools, and rdzv's own for the same."""
 LAUNCHER_PACKAGES = ("cryptography", "fastapi", "rich", "uvicorn", "uvloop", "yaml")
 
 
@@ -67,6 +74,8 @@ class Group(WithExitCodes, click.Group):
         name = args[0]
         if name in self.commands or name.startswith("-") or ctx.resilient_parsing:
             return super().resolve_command(ctx, args)
+        if (own := _ELSEWHERE.get(name)) in self.commands:
+            raise UsageError(f"No such command '{name}'", hint=f"use {ctx.command_path} {own}")
         close = did_you_mean(name, [n for n, c in self.commands.items() if not c.hidden])
         hint = close or f"{ctx.command_path} --help lists the commands"
         raise UsageError(f"No such command '{name}'", hint=hint)

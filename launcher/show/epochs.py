@@ -13,19 +13,20 @@ from launcher.state.find_run import find_run, registry_of
 from launcher.state.state_dir import StateDir
 from launcher.terminal import fold_lines, width_of
 from rendezvous.wire.run import EpochEnd, RunStatus
-from rendezvous.wire.words import printable, time_text
+from rendezvous.wire.words import duration_text, printable
 
 _MOST_MESSAGE = 600
 _MOST_ENDED = 32
 """So many the registry keeps."""
 _WORDS_AT = 2
+_MOMENT_SECONDS = 10
 _USED = ("restarts", "max_restarts", "replacements", "resubmitted", "max_replacements")
 
 
 def epoch_words(end: EpochEnd, most: int = _MOST_MESSAGE) -> str:
     """How an epoch ended: `epoch 1 ended after 3 h: node 2 (n17) failed: ...`."""
-    time = time_text(end.ran_seconds)
-    after = f"after {time}" if time else "within 10 s"
+    time = duration_text(end.ran_seconds) if end.ran_seconds >= _MOMENT_SECONDS else ""
+    after = f"after {time}" if time else f"within {_MOMENT_SECONDS} s"
     return f"epoch {end.epoch} ended {after}: {printable(end.message, most)}"
 
 

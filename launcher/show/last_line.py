@@ -51,7 +51,7 @@ def last_line(run: str, result: Result, state: StateDir, *, whole: bool = False)
         if last.strip() not in result.message and not _is_quoted(last, result):
             text += f"; its last output: {printable(last.strip(), _MOST_MESSAGE)!r}"
     if result.hint:
-        text += "; " + _COMMAND.sub(rf"rdzv \1 {run}", result.hint)
+        text += f"; {_with_names(run, result)}"
     most = _MOST_MESSAGE if whole else _MOST_OF_EPOCH
     text += "".join(f"; {words}" for words in _epochs(run, result.epochs, most))
     if result.code == Cause.JOIN_TIMEOUT and record is not None and not result.evidence:
@@ -72,6 +72,14 @@ def last_line(run: str, result: Result, state: StateDir, *, whole: bool = False)
     if ran and record is not None and record.scheduler != _LOCAL and record.nodes != "1":
         lines.append(f"the output of the other nodes: rdzv logs {run}")
     return "\n".join(f"rdzv: {line}" for line in [*lines, text])
+
+
+def _with_names(run: str, result: Result) -> str:
+    """The hint with the run that its commands are about, and the rank whose log is meant."""
+    hint = _COMMAND.sub(rf"rdzv \1 {run}", result.hint)
+    if result.rank is None:
+        return hint
+    return hint.replace(f"rdzv logs {run}", f"rdzv logs {run} --rank {result.rank}")
 
 
 def _beginning(run: str, message: str) -> tuple[str, str]:

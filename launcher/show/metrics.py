@@ -47,7 +47,8 @@ async def show_metrics(root: Path, run: str, *, as_json: bool, plot: Path | None
         return 0
     newest = _newest(rows)
     steps = [row.step for row in rows]
-    seen = f"{len(rows)} rows of {len(newest)} ranks, steps {min(steps)} to {max(steps)}"
+    ranks = f"{len(newest)} rank{'s' * (len(newest) > 1)}"
+    seen = f"{len(rows)} row{'s' * (len(rows) > 1)} of {ranks}, steps {min(steps)} to {max(steps)}"
     head = f"run {run}   {seen}"
     from rich.console import Group
     from rich.text import Text

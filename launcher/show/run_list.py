@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shlex
 import sys
 import time
@@ -34,6 +35,10 @@ _ASKED_AT_ONCE = 32
 _COMMAND_CELLS = 40
 _LEAST_REASON = 30
 _INDENT = 4
+_OF_RANK = re.compile(
+    r"node (?P<node>\d+) \([^)]*\) failed: rank (?P<rank>\d+) ended with exit code \d+"
+    r"(?: \(signal [^)]*\))?[:;] (?P<why>.+)"
+)
 _BETWEEN = "  "
 _MOST_CHARACTERS = 4_000
 _HEAD = ("RUN", "STATE", "NODES", "STARTED", "TOOK", "COMMAND", "REASON")
@@ -182,8 +187,15 @@ def _cells(row: Row) -> tuple[str, ...]:
     started = time.strftime("%Y-%m-%d %H:%M", began) if row.started_at else ""
     took = "" if row.took_seconds is None else duration(row.took_seconds)
     command = in_one_line(shlex.join(row.command))
-    reason = "" if row.state == "ok" else in_one_line(row.reason)
+    reason = "" if row.state == "ok" else _short(row, in_one_line(row.reason))
     return row.run, f"{row.state}{code}", row.nodes, started, took, command, reason
+
+
+def _short(row: Row, reason: str) -> str:
+    """The reason without what its row says already: the run, and the exit code."""
+    if (found := _OF_RANK.match(reason)) is not None:
+        return f"rank {found['rank']} (node {found['node']}): {found['why']}"
+    return reason.removeprefix(f"run '{row.run}' was ")
 
 
 def duration(seconds: float) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from rendezvous.wire.run import NodeState, SlotState, SlotStatus
 from rendezvous.wire.words import time_text
 
+STOPPED = "stopped by rdzv"
+
 
 def worker_run_words(slot: SlotStatus, *, times: bool = True) -> str:
     """Its worker run at the scheduler: `queued 2 min: Priority`; without `times` what changes only
@@ -32,7 +34,7 @@ def state_words(slot: SlotStatus, mark: str = "") -> str:
         return f"{before}{slot.problem or 'not joined yet'}"
     text = "ended" if slot.node_state is NodeState.EXITED else str(slot.node_state)
     if slot.stopped:
-        text += ", stopped by rdzv"
+        text += f", {STOPPED}"
     if slot.exit_code is not None:
         text += f", exit code {slot.exit_code}"
     return f"{before}{text}: {slot.problem}" if slot.problem else f"{before}{text}"

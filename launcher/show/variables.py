@@ -85,8 +85,8 @@ async def _table(state: StateDir) -> tuple[EndpointTable, str, RestartFacts]:
         why = exc.message
     raise UsageError(
         f"run '{state.run}' has no endpoint table: {why}",
-        hint="it is sealed when all nodes have joined; until then, 'rdzv launch --dry-run' shows "
-        "what is known",
+        hint="there is one once all nodes reach each other; until then, "
+        "'rdzv launch --dry-run full' shows what is known",
     )
 
 

@@ -99,7 +99,7 @@ class ExitCode(IntEnum):
     )
     NODE_LOST = (
         86,
-        "a node went silent while the program was running, or left after a notice or a drain",
+        "a node was lost: it went silent while the program ran, or left after a notice or a drain",
         True,
     )
     PREFLIGHT_FAILED = (

@@ -141,8 +141,8 @@ def test_min_max(story: str) -> None:
 @stories("""
 a node that does not acknowledge ends the run after the time-out
     arming 2 arm_timeout_seconds=10; ack 0; wait 10 -> exit=82 code=arming_failed
-    "node 1 (host1) did not acknowledge the table within 10 s, though still connected"
-    told "node 1 (host1) did not acknowledge…"
+    "node 1 (host1) did not get ready within 10 s, though still connected"
+    told "node 1 (host1) did not get ready…"
 a taken port gives a new epoch with a free one
     arming; ack 1; refuse 0 port_taken 'master port 29500 is taken' free_port=29507 -> arming
     -> epoch=2 waiting=0,1 verified,verified port=29507

@@ -23,7 +23,7 @@ all start again on the next table once nothing runs any more
     exit 1 3 rank=1 -> running stop=True
     stop 0 143; stop 2 143 -> arming stop=False epoch=2 used=1 epochs=1:3 port=29501 numbers=0,1,2
     waits "waiting for node 0 (host0), node 1 (host1), node 2 (host2) to end
-    the program of epoch 1 and acknowledge the new table, 85 s left"
+    the program of epoch 1 and get ready again, 85 s left"
     told "node 2 (host2) was stopped (exit code 143); restart 1 of 2 at once"
     arm -> running epoch=2 running,running,running
     exit 0 0; exit 1 0; exit 2 0 -> status=ok
@@ -38,7 +38,7 @@ the time to arm again has the grace in it
     wait 31.75 -> arming
     wait 0.25 -> code=arming_failed
     "node 0 (host0), node 1 (host1) did not end the program of epoch 1 and
-    acknowledge the new table within 32 s, though still connected"
+    get ready again within 32 s, though still connected"
 without restarts the first failure ends the run as ever
     running 2; exit 1 3; stop 0 143 -> status=failed exit=3 epochs=
     "node 1 (host1) failed: the program ended with exit code 3"

@@ -390,7 +390,7 @@ async def test_a_poll_without_news_has_the_reason_of_the_moment_and_no_table(
     told, idle = (NodeView.model_validate_json(body.plain) for body in (news, first))
     assert told.table is not None
     assert hashlib.sha256(told.table.canonical()).hexdigest() == told.digest
-    assert idle.reason.endswith("to acknowledge the table, 53 s left")
+    assert idle.reason.endswith("to get ready, 53 s left")
     assert idle == told.model_copy(update={"table": None, "reason": idle.reason})
 
 

@@ -70,7 +70,7 @@ the last call is counted down
     waits "2 of 2:4 nodes joined; last call, 20 s left"
 arming names whom it waits for
     arming; ack 0; wait 2 -> left=58.0
-    waits "waiting for node 1 (host1) to acknowledge the table, 58 s left"
+    waits "waiting for node 1 (host1) to get ready, 58 s left"
 running says on how many nodes and then who failed
     running 3 -> left=None
     waits "running on 3 nodes"
