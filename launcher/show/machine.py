@@ -13,7 +13,7 @@ from dataclasses import asdict
 import click
 
 from launcher.settings import known_check
-from launcher.show.machines import gpu_words, rdma_words
+from launcher.show.machines import OF_ITS_GROUP, gpu_words, rdma_words
 from launcher.show.registry import check_registry
 from launcher.show.starter import check_torchrun, complete
 from launcher.terminal import fold, width_of
@@ -144,7 +144,7 @@ def _memory() -> str:
     limited = limited_memory(memory_chain())
     if limited is None or limited[1] >= has > 0:
         return room(has) if has else ""
-    return f"{room(limited[1])} of {room(has)} (its control group's limit)"
+    return f"{room(limited[1])} of {room(has)} {OF_ITS_GROUP}"
 
 
 def _machine(here: Surroundings, absent: Sequence[str]) -> Iterator[_Row]:

@@ -9,6 +9,7 @@ from rendezvous.wire.machine import GpuSample, MachineSample, NodeMachine
 from rendezvous.wire.node import Facts, RdmaPort
 from rendezvous.wire.words import duration_text, listed, node_name
 
+OF_ITS_GROUP = "(its control group's limit)"
 _UNITS = (("TiB", 10 << 40, 1 << 40), ("GiB", 1 << 30, 1 << 30), ("MiB", 0, 1 << 20))
 """From which amount on each is used, and how large it is."""
 _NAMES_AT = 2
@@ -74,7 +75,7 @@ def _cpus(facts: Facts, sample: MachineSample | None) -> str:
 def _memory(sample: MachineSample) -> str:
     if sample.memory_limit:
         used = _of(sample.memory_used, sample.memory_limit)
-        return f"{used} (its control group's limit)"
+        return f"{used} {OF_ITS_GROUP}"
     return _of(sample.memory_used, sample.memory_total)
 
 

@@ -27,6 +27,7 @@ from rendezvous.wire.words import printable
 if TYPE_CHECKING:
     from rendezvous.talk.client import RegistryClient
 
+KILLED = "its launcher was killed"
 NEWEST = 20
 FACTS_AT = 9
 """Where the values of `facts` begin."""
@@ -104,7 +105,7 @@ async def row_of(
     """How a run stands; the registry of one that lives is asked."""
     held, result = state.is_held(), state.result()
     if not held:
-        return _row(state, record, result, "killed", "its launcher was killed")
+        return _row(state, record, result, "killed", KILLED)
     try:
         if record is None or not state.has_secret():
             return _row(state, record, None, "starting", "its launcher has just begun")

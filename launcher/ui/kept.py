@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
+from launcher.show.run_list import KILLED
 from launcher.state.state_dir import StateDir
 from launcher.ui.curves import CurveStore
 from launcher.ui.shapes import Curves
@@ -91,7 +92,7 @@ def end_of(state: StateDir) -> End:
     result, run = state.result(), state.run
     if result is None:
         left = f"rdzv cancel {run}, to clean up" if state.ledger.left() else ""
-        return End("killed", "its launcher was killed", left)
+        return End("killed", KILLED, left)
     return End(result.status, result.message, result.hint, result)
 
 
