@@ -156,7 +156,7 @@ ONLY_ETH1 = ("--interface", "eth1")
     [
         at_night(docker_everywhere, (), "eth0", ""),
         (infiniband_cut_between_two, IB_FIRST, "eth0", "next: eth0"),
-        (two_lans_and_a_vpn, (), "tailscale0", "h2 joined (3 of 3), from 100.64.0.12"),
+        (two_lans_and_a_vpn, ("-v",), "tailscale0", "of 3), from 100.64.0.12"),
         at_night(eth0_is_missing_on_one, (), "eth1", "slot 2 (h2) does not have its own address"),
         at_night(translated_and_reachable, (), "eth0", "(h2) is seen by the others as 10.77.0.99"),
     ],

@@ -95,6 +95,20 @@ def test_a_place_has_a_time_between_those_of_the_marks_around_it(log: Path) -> N
     assert found == sorted(found, key=lambda one: one or 0.0)
 
 
+def test_of_a_long_index_the_newest_marks_are_read(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worker.program.log_index._MOST_MARKS", 3)
+    clock = Clock()
+    file = IndexedLog(log, 0, clock)
+    for _ in range(6):
+        file.write(b"loss\n")
+        clock.now += MARK_SECONDS
+    file.close()
+    times = LogTimes(log)
+    assert [times.at(5 * number) for number in range(5)] == [None, None, None, 1_006.0, 1_008.0]
+
+
 @pytest.mark.parametrize("damage", [None, b"", b"x" * 64, b"\xff" * 32, b"1" * 31])
 def test_without_an_index_no_time_is_known(log: Path, damage: bytes | None) -> None:
     log.write_bytes(b"words\n")

@@ -22,6 +22,8 @@ MARK_SECONDS = 2.0
 """What is written so long after a mark has one of its own."""
 _MARK = "%015d %015.3f\n"
 _MARK_LENGTH = 32
+_MOST_MARKS = 5_000
+"""Of a log that has more, the times of its newest places are known: hours of it, at least."""
 _LONGEST_LINE = 64 << 10
 
 
@@ -140,10 +142,13 @@ class LogTimes:
 
 
 def _marks_of(log: Path) -> list[tuple[int, float]]:
-    """The marks of a part of a log, and its end, which was written last."""
+    """The newest marks of a part of a log, and its end, which was written last."""
     try:
         known = log.stat()
-        data = index_of(log).read_bytes()
+        with index_of(log).open("rb") as file:
+            count = file.seek(0, os.SEEK_END) // _MARK_LENGTH
+            file.seek(max(0, count - _MOST_MARKS) * _MARK_LENGTH)
+            data = file.read(_MOST_MARKS * _MARK_LENGTH)
         lines = (data[at : at + _MARK_LENGTH] for at in range(0, len(data), _MARK_LENGTH))
         marks = [_parsed(line) for line in lines if len(line) == _MARK_LENGTH]
     except (OSError, ValueError):  # there is none, or it is damaged
