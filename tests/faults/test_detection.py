@@ -6,6 +6,7 @@ The limits are such that a busy machine keeps them as well; RDZV_ROUNDS=N makes 
 from __future__ import annotations
 
 import random
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -79,7 +80,8 @@ def killed_agent(folder: Path) -> list[float]:
         victim.kill()
         outcome = launched.finish()
         assert outcome.code == 86
-        assert "slot 2) was lost: its worker run ended: pid" in outcome.last_line
+        lost = f"node 2 ({socket.gethostname()}) was lost: its worker run ended: pid"
+        assert lost in outcome.last_line
         until(lambda: not processes_with(str(folder)))
     return [at - killed for at in times(folder, "told-[01]")]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from pathlib import Path
 
@@ -49,7 +50,7 @@ def test_a_standby_takes_the_place_of_a_killed_node(tmp_path: Path) -> None:
     print(f"agent killed -> first statement of all, a standby there: {max(again) - killed:.2f} s")
     assert "1 of 3 replacements used" in status
     assert outcome.last_line.startswith("rdzv: run 'r' ok after 1 replacement: all 3 nodes")
-    assert "slot 1) was lost" in outcome.last_line
+    assert f"node 1 ({socket.gethostname()}) was lost" in outcome.last_line
     assert "takes the place of node 1" in outcome.err
     until(lambda: not processes_with(str(tmp_path)))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(240)]
 LOST = int(ExitCode.NODE_LOST)
 COMMAND = ("--nnodes", "3", "--framework", "command", *OWN_PORT)
 GOES = 1
+NODE = f"node {GOES} ({socket.gethostname()})"
 """The node that leaves."""
 TOGETHER = 0.5
 """Seconds within which all programs are told: a fraction of a second, on a busy machine as well."""
@@ -75,10 +77,9 @@ class Case:
 
 def _drain(run: Launched, folder: Path, seconds: int) -> str:
     said = rdzv(run.state, "drain", "r", str(GOES), "--in", str(seconds))
-    assert "slot 1) will leave: drained with 'rdzv drain'; all programs are" in " ".join(
-        said.split()
-    )
-    return "was drained with 'rdzv drain'"
+    leaves = f"{NODE} will leave: drained with 'rdzv drain'; all programs are"
+    assert leaves in " ".join(said.split())
+    return "drained with 'rdzv drain'"
 
 
 def _file(run: Launched, folder: Path, seconds: int) -> str:
@@ -137,8 +138,9 @@ def test_all_programs_are_shown_a_notice_and_are_stopped_in_time(
         outcome = run.finish(case.seconds + LIMIT_SECONDS)
         ended = time.monotonic()
     assert outcome.code == LOST, outcome.err
-    left = f"slot {GOES}) left the run: {why}; all programs were stopped before"
-    assert left in outcome.last_line
+    how = "was" if case.say is _drain else "left the run:"
+    alone = "and no node may take its place (--on-node-loss fail)"
+    assert f"{NODE} {how} {why}, {alone}" in outcome.last_line
     assert f"exit code {LOST} (rdzv's)" in outcome.last_line
     [notice] = {notice.read_text() for notice in tmp_path.glob("notice-*")}
     until_stop = case.seconds - case.grace - MARGIN_SECONDS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,7 +49,7 @@ def test_an_exit_code_starts_all_programs_again(tmp_path: Path) -> None:
     assert starts_apart(tmp_path) == BOTH_TWICE
     starts = starts_in(tmp_path)
     assert [start.restarts for start in starts] == [0, 0, 1, 1]
-    words = "slot 1) failed: the program ended with exit code 3"
+    words = f"node 1 ({socket.gethostname()}) failed: the program ended with exit code 3"
     assert [words in start.failure for start in starts] == [False, False, True, True]
     assert len({start.port for start in starts}) == 2
     logs = {log.name for log in (tmp_path / "s" / "r" / "logs").glob("node-*.log")}
@@ -87,7 +88,8 @@ def test_what_fails_when_all_restarts_are_used_up_gives_the_exit_code(tmp_path: 
     command = program(tmp_path, fails)
     outcome = launch(tmp_path / "s", *COMMAND, "--max-restarts", "1", command=command)
     assert outcome.code == 11, outcome.err
-    assert "slot 1) failed: the program ended with exit code 11; " in outcome.last_line
+    failed = f"node 1 ({socket.gethostname()}) failed: the program ended with exit code 11; "
+    assert failed in outcome.last_line
     assert "; the only restart is used up; " in outcome.last_line
     assert "exit code 11 (the program's)" in outcome.last_line
     assert starts_apart(tmp_path) == BOTH_TWICE
