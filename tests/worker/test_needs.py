@@ -33,8 +33,9 @@ def missing(*needs: Need, path: Path, **environ: str) -> str:
 def test_a_launcher_that_is_not_on_the_path_is_named_with_what_installs_it(tmp_path: Path) -> None:
     need = Need("accelerate", "pip install accelerate", program="accelerate")
     assert missing(need, path=tmp_path) == (
-        f"'accelerate' is not on this node's PATH ({tmp_path}); install accelerate in the job's "
-        "environment (pip install accelerate), or activate that environment before rdzv is started"
+        "'accelerate' is not on this node's PATH; install accelerate in the job's environment (pip "
+        "install accelerate), or activate that environment before rdzv is started "
+        f"(PATH is {tmp_path})"
     )
     script(tmp_path / "accelerate", "#!/bin/sh")
     assert missing(need, path=tmp_path) == ""

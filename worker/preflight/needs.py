@@ -263,6 +263,6 @@ def _words_of_program(need: Need, path: str, environ: Mapping[str, str]) -> str:
     if not need.install:
         return f"'{name}' of COMMAND is not on this node's PATH ({path})"
     return (
-        f"'{name}' is not on this node's PATH ({path}); install {need.name} in the job's "
-        f"environment ({need.install}), or activate that environment before rdzv is started"
+        f"'{name}' is not on this node's PATH; install {need.name} in the job's environment "
+        f"({need.install}), or activate that environment before rdzv is started (PATH is {path})"
     )
