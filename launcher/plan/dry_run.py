@@ -103,19 +103,19 @@ def command_lines(plan: Plan) -> Iterator[str]:
 
 
 def short_command_lines(plan: Plan) -> Iterator[str]:
-    """What each node starts; nodes that differ only in their number are told once.
+    """Tell the command of each node; nodes that differ only in their number are told once.
 
     Raises:
         UsageError: COMMAND cannot be started like this.
     """
     table, last = _table(plan), plan.max_nodes - 1
-    ranks = range(plan.max_nodes) if last < _MOST_SHOWN else (0, 1, last)
+    nodes = range(plan.max_nodes) if last < _MOST_SHOWN else (0, 1, last)
     groups: list[tuple[int, list[str], list[str]]] = []
-    for rank in ranks:
-        argv = list(_planned_contract(plan, table, rank).argv)
-        own = _own_flags(*groups[-1][:2], rank, argv) if groups else None
+    for node in nodes:
+        argv = list(_planned_contract(plan, table, node).argv)
+        own = _own_flags(*groups[-1][:2], node, argv) if groups else None
         if own is None:
-            groups.append((rank, argv, []))
+            groups.append((node, argv, []))
         else:
             groups[-1][2].extend(flag for flag in own if flag not in groups[-1][2])
     ends = [*(first - 1 for first, *_ in groups[1:]), last]
@@ -135,7 +135,7 @@ def _nodes_text(first: int, last: int) -> str:
 
 
 def _own_flags(
-    other: int, first: Sequence[str], rank: int, argv: Sequence[str]
+    other: int, first: Sequence[str], node: int, argv: Sequence[str]
 ) -> list[str] | None:
     """The options in which a node's command differs from another node's, where they hold what is
     each node's own; None where the commands differ in more."""
@@ -146,8 +146,8 @@ def _own_flags(
         if old == new:
             continue
         flag = first[position - 1] if position else ""
-        is_own = old.replace(f"node-{other}", f"node-{rank}") == new
-        is_own |= old.replace(f"node {other}", f"node {rank}") == new
+        is_own = old.replace(f"node-{other}", f"node-{node}") == new
+        is_own |= old.replace(f"node {other}", f"node {node}") == new
         if flag not in _OWN_FLAGS and not is_own:
             return None
         found.append(flag)

@@ -127,13 +127,13 @@ def _check_fence(settings: LaunchSettings, nodes: int) -> None:
 
 
 def loss_lines(plan: Plan, *, owns_registry: bool = True) -> Iterator[str]:
-    """What follows a node's loss, as a line of the full dry run; none where the run then fails."""
+    """Tell what follows a node's loss, as a line of the full dry run; none where the run fails."""
     if words := loss_words(plan, owns_registry=owns_registry):
         yield f"# {words}"
 
 
 def loss_words(plan: Plan, *, owns_registry: bool = True) -> str:
-    """What follows a node's loss; empty where the run then fails."""
+    """Tell what follows a node's loss; empty where the run then fails."""
     settings, limits = plan.settings, plan.limits()
     if not settings.outlives_nodes:
         return ""

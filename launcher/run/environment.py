@@ -136,7 +136,7 @@ class LaunchEnvironment:
         click.echo(fold_lines(words, width_of(sys.stderr), len("rdzv: ")), err=True)
 
     def board(self, nodes: int, logs: Path, *, json_events: bool, verbose: bool) -> Board:
-        """What the person sees; see `make_board`."""
+        """Make the board of this launch; see `make_board`."""
         return make_board(nodes, logs, json_events=json_events, verbose=verbose)
 
     def missing(self, plan: Plan, environ: Mapping[str, str]) -> str:

@@ -99,7 +99,7 @@ def _count(nodes: int) -> str:
 
 
 def _group_lines(runs: Sequence[Submission], starter: Scheduler, plan: Plan) -> Iterator[str]:
-    """Of slots that one scheduler starts from one spec."""
+    """Tell of slots that one scheduler starts from one spec."""
     count = _count(len(runs))
     if starter.name == LOCAL:
         yield f"{count} started on this machine, in this folder."

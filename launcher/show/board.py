@@ -1,4 +1,4 @@
-"""What the person sees while a run forms and runs: a line that lives, plain lines, or JSON.
+"""Boards, on which a person sees a run form and run: a line that lives, plain lines, or JSON.
 
 A board is told two things: the state of the run (for the table) and its events (for the lines). All
 boards write to standard error, so that the programs keep standard output; only JSON goes there.
@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TextIO
@@ -100,7 +100,7 @@ def _awaited(status: RunStatus) -> str:
 
 
 class _Joined:
-    """How many nodes have joined, as the events say it: these come in their order."""
+    """Count of the nodes that have joined, by the events: these come in their order."""
 
     def __init__(self, nodes: int) -> None:
         self._nodes = nodes
@@ -127,16 +127,26 @@ class _Joined:
         return f"{len(self._slots)} of {self._nodes} node{'s' * (self._nodes > 1)} {verb} joined"
 
 
-class _Failures:
-    """Failures of an epoch after its first one, which mostly follow from it: said together."""
+class _Events:
+    """Events as a person is shown them: what every node does alike only to who asked for it, and
+    the failures of an epoch after its first one, which mostly follow from it, together."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], *, verbose: bool) -> None:
         self._clock = clock
+        self._verbose = verbose
         self._epoch = -1
         self._held: list[EventLine] = []
         self._since = 0.0
 
-    def hold(self, line: EventLine) -> bool:
+    def take(self, line: EventLine, *, said: bool) -> Iterator[tuple[float, str]]:
+        """Return the time and the words of each line that an event brings."""
+        if not self._verbose and self._holds(line):
+            return
+        yield from self.held()
+        if not said and (self._verbose or not line.usual):
+            yield line.at_seconds, line.reason
+
+    def _holds(self, line: EventLine) -> bool:
         """Keep the line for later, unless it is something else, or the first failure."""
         if line.kind != "exited" or line.usual or _FAILED not in line.reason:
             return False
@@ -148,16 +158,16 @@ class _Failures:
         self._held.append(line)
         return True
 
-    def take(self, *, late: bool = False) -> tuple[float, str] | None:
-        """What was held, as one sentence; where it is `late`, only after a moment."""
+    def held(self, *, late: bool = False) -> Iterator[tuple[float, str]]:
+        """Return what was held, as one sentence; where it is `late`, only after a moment."""
         held = self._held
         if not held or (late and self._clock() - self._since < _PAUSE_SECONDS):
-            return None
-        self._held, last = [], held[-1]
-        if len(held) == 1:
-            return last.at_seconds, last.reason
-        names = listed([line.reason.partition(_FAILED)[0] for line in held], 3)
-        return last.at_seconds, f"{len(held)} more nodes failed after it: {names}"
+            return
+        self._held, words = [], held[-1].reason
+        if len(held) > 1:
+            names = listed([line.reason.partition(_FAILED)[0] for line in held], 3)
+            words = f"{len(held)} more nodes failed after it: {names}"
+        yield held[-1].at_seconds, words
 
 
 class PlainBoard:
@@ -180,7 +190,7 @@ class PlainBoard:
     ) -> None:
         self._stream = stream
         self._joined = _Joined(nodes)
-        self._failures = _Failures(clock)
+        self._events = _Events(clock, verbose=verbose)
         self._verbose = verbose
         self._rhythm = _Rhythm(clock)
         self._clock = clock
@@ -192,7 +202,7 @@ class PlainBoard:
         The run's events come by a connection of their own, and may not come at all.
         """
         now = self._clock()
-        self._tell_failures(late=True)
+        self._tell_held(late=True)
         if self._silent_until is None:
             self._silent_until = now + _FIRST_EVENT_SECONDS
         if now >= self._silent_until and self._rhythm.is_due(status):
@@ -201,27 +211,25 @@ class PlainBoard:
     def event(self, line: EventLine, *, said: bool = False) -> None:
         """Say what happened; what every node does alike, only to who asked for it."""
         joined = self._joined.take(line)
-        if not self._verbose and self._failures.hold(line):
-            return
-        self._tell_failures()
         if joined and not self._verbose:
+            self._tell_held()
             self._write(line.at_seconds, joined)
-        if not said and (self._verbose or not line.usual):
-            self._write(line.at_seconds, line.reason)
+        for one in self._events.take(line, said=said):
+            self._write(*one)
 
     def say(self, text: str) -> None:
         """See the protocol."""
-        self._tell_failures()
+        self._tell_held()
         self._stream.write(f"rdzv: {one_line(text)}\n")
         self._stream.flush()
 
     def close(self) -> None:
         """See the protocol."""
-        self._tell_failures()
+        self._tell_held()
 
-    def _tell_failures(self, *, late: bool = False) -> None:
-        if (said := self._failures.take(late=late)) is not None:
-            self._write(*said)
+    def _tell_held(self, *, late: bool = False) -> None:
+        for one in self._events.held(late=late):
+            self._write(*one)
 
     def _write(self, seconds: float, text: str) -> None:
         self._silent_until = 0.0
@@ -286,9 +294,8 @@ class LiveBoard:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._joined = _Joined(nodes)
-        self._failures = _Failures(clock)
+        self._events = _Events(clock, verbose=verbose)
         self._outputs = outputs
-        self._verbose = verbose
         self._console = console
         self._clock = clock
         self._rhythm = _Rhythm(clock)
@@ -305,7 +312,7 @@ class LiveBoard:
 
     def status(self, status: RunStatus) -> None:
         """Redraw; from the go on the terminal is the programs', but for who is late to end."""
-        self._tell_failures(late=True)
+        self._tell_held(late=True)
         if not self._formed:
             self._draw(status)
         elif self._rhythm.is_due(status):
@@ -373,11 +380,8 @@ class LiveBoard:
         self._joined.take(line)
         if line.phase is Phase.RUNNING:
             self._form()
-        if not self._verbose and self._failures.hold(line):
-            return
-        self._tell_failures()
-        if not said and (self._verbose or not line.usual):
-            self.say(line.reason)
+        for _, words in self._events.take(line, said=said):
+            self.say(words)
 
     def say(self, text: str) -> None:
         """See the protocol. The terminal wraps it: a command in it can be copied as it is.
@@ -385,29 +389,30 @@ class LiveBoard:
         While programs run, the newest state of a progress bar may stand where it is written.
         """
         from rich.console import Group
-        from rich.control import Control
-        from rich.segment import ControlType
         from rich.text import Text
 
-        self._tell_failures()
+        self._tell_held()
         self._rhythm.wrote()
         if self._formed:
-            self._screen().control(Control((ControlType.ERASE_IN_LINE, 0)))
+            self._erase_row()
         line = Text(f"rdzv: {one_line(text)}", no_wrap=True, overflow="ignore")
         self._screen().print(Group(line), crop=False)  # of a bare text, print forgets both
 
-    def _tell_failures(self, *, late: bool = False) -> None:
-        if (said := self._failures.take(late=late)) is not None:
-            self.say(said[1])
+    def _tell_held(self, *, late: bool = False) -> None:
+        for _, words in self._events.held(late=late):
+            self.say(words)
+
+    def _erase_row(self) -> None:
+        from rich.control import Control
+        from rich.segment import ControlType
+
+        self._screen().control(Control((ControlType.ERASE_IN_LINE, 0)))
 
     def close(self) -> None:
         """See the protocol."""
-        self._tell_failures()
+        self._tell_held()
         if self._formed:
-            from rich.control import Control
-            from rich.segment import ControlType
-
-            self._screen().control(Control((ControlType.ERASE_IN_LINE, 0)))
+            self._erase_row()
         else:
             self._end_drawing()
 

@@ -54,8 +54,15 @@ async def sample_ranks(
         feed(inputs.RanksSampled(asked.number, sample))
 
 
-IMPORT_SECONDS = 1.0
-"""From one question whether ranks import torch to the next, until they have."""
+FIRST_SECONDS = 1.0
+_SHARE = 0.1
+_LAST_SECONDS = 10.0
+
+
+async def _pause(began: float) -> None:
+    """Wait until the next look at what ranks do once, mostly at their beginning: they get rarer."""
+    passed = asyncio.get_running_loop().time() - began
+    await asyncio.sleep(min(_LAST_SECONDS, max(FIRST_SECONDS, _SHARE * passed)))
 
 
 async def follow_import(
@@ -67,8 +74,9 @@ async def follow_import(
     """Feed that a program's ranks import torch, and that they have; until cancelled."""
     folder = asked.contract.variables.get(LOOK_VARIABLE, "")
     count, fed = spec.row(asked.table).nproc_per_node, False
+    began = asyncio.get_running_loop().time()
     while folder:
-        await asyncio.sleep(IMPORT_SECONDS)
+        await _pause(began)
         try:
             found = await environment.in_thread(environment.importing, folder, count)
         except OSError:  # it is shown to a person, and needed by nobody
@@ -80,9 +88,6 @@ async def follow_import(
             return
 
 
-FIRST_WORLDS_SECONDS = 1.0
-_WORLDS_SHARE = 0.1
-_LAST_WORLDS_SECONDS = 10.0
 _READ_SECONDS = 2.0
 
 
@@ -118,12 +123,10 @@ async def follow_worlds(
         read: What is noted now.
         feed: Tells the machine.
     """
-    loop = asyncio.get_running_loop()
-    began, before = loop.time(), tuple[RankWorld, ...]()
+    began, before = asyncio.get_running_loop().time(), tuple[RankWorld, ...]()
     fed = before
     while True:
-        share = _WORLDS_SHARE * (loop.time() - began)
-        await asyncio.sleep(min(_LAST_WORLDS_SECONDS, max(FIRST_WORLDS_SECONDS, share)))
+        await _pause(began)
         now = await read()
         if now == before != fed:
             fed = now

@@ -14,7 +14,7 @@ from worker.agent import AgentEnvironment, inputs
 from worker.agent.actions import Start
 from worker.agent.arming import NodeSpec
 from worker.agent.quiet import SAMPLE_SECONDS, Sample
-from worker.agent.sampling import IMPORT_SECONDS, Going, follow_import, sample_ranks
+from worker.agent.sampling import FIRST_SECONDS, Going, follow_import, sample_ranks
 from worker.contracts import Contract
 from worker.settings import WorkerSettings
 
@@ -110,7 +110,7 @@ def followed(*answers: bool | None) -> list[tuple[float, bool]]:
 
 
 def test_an_import_of_torch_is_told_when_it_begins_and_when_it_is_over() -> None:
-    step = IMPORT_SECONDS
+    step = FIRST_SECONDS
     assert followed(None, True, True, None, True, False, True) == [
         (2 * step, True),
         (4 * step, False),
