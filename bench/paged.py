@@ -16,7 +16,8 @@ from pathlib import Path
 import psutil
 
 from bench.registry import Registry
-from launcher.state.state_dir import LaunchRecord, StateDir
+from launcher.state.launch_record import LaunchRecord
+from launcher.state.state_dir import StateDir
 from rendezvous.talk.credentials import RunKeys
 
 BIN = Path(sys.executable).parent
@@ -63,9 +64,10 @@ class Ui:
         return [self._process, *self._process.children(recursive=True)]
 
     def cpu_seconds(self) -> float:
-        """CPU time that they have used."""
-        times = [one.cpu_times() for one in self.processes()]
-        return float(sum(one.user + one.system for one in times))
+        """CPU time that they have used, by the clock of each: /proc has it in steps of 10 ms, which
+        are a tenth of what they use in 10 s."""
+        clocks = [~one.pid << 3 | 2 for one in self.processes()]
+        return sum(map(time.clock_gettime, clocks))  # noqa: TID251 (no wall clock)
 
     def memory(self) -> Memory:
         """What they hold now."""

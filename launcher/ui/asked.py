@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 from launcher.show.beside_ranks import beside_ranks
-from launcher.show.checks import in_words, rtt_line, total_words
+from launcher.show.checks import in_words, rtt_line, total_words, with_numbers
 from launcher.show.look import frame_text, head_words, one_look, ranks_of, unseen_lines
 from launcher.show.machines import machine_facts
 from launcher.show.variables import restart_facts, row_of_node, variables_of
@@ -65,12 +65,13 @@ async def checks_of(viewed: Viewed) -> Checks:
     report = await report_of(viewed)
     if report is None:
         return {"findings": [], "total": ""}
+    numbers = viewed.told.numbers()
     return {
         "findings": [
             {
                 "level": finding.level,
                 "check": finding.check,
-                "text": printable(text, _MOST_CHARACTERS),
+                "text": printable(with_numbers(text, numbers), _MOST_CHARACTERS),
                 "fix": finding.fix if finding.level in ("fail", "warn") else "",
             }
             for finding, text in in_words(report.findings, report)
@@ -82,12 +83,13 @@ async def checks_of(viewed: Viewed) -> Checks:
 async def matrix_of(viewed: Viewed) -> Matrix:
     """Who reaches whom."""
     report = await report_of(viewed)
+    numbers = viewed.told.numbers()
     if report is None or not report.rounds:
-        return _matrix(RunReport(run=viewed.state_dir.run), None)
-    return await asyncio.to_thread(_matrix, report, nearest(report.rounds))
+        return _matrix(RunReport(run=viewed.state_dir.run), None, numbers)
+    return await asyncio.to_thread(_matrix, report, nearest(report.rounds), numbers)
 
 
-def _matrix(report: RunReport, shown: Round | None) -> Matrix:
+def _matrix(report: RunReport, shown: Round | None, numbers: Mapping[int, int | None]) -> Matrix:
     slots = shown.slots if shown is not None else []
     place = {slot: number for number, slot in enumerate(slots)}
     size = len(slots)
@@ -105,11 +107,11 @@ def _matrix(report: RunReport, shown: Round | None) -> Matrix:
             for one in report.rounds
         ],
         "shown": None if shown is None else report.rounds.index(shown),
-        "names": [slot_name(slot, report.hostnames) for slot in slots],
+        "names": [with_numbers(slot_name(slot, report.hostnames), numbers) for slot in slots],
         "outcomes": list(OUTCOMES),
         "cells": base64.b64encode(cells).decode(),
         "rtts": base64.b64encode(rtts).decode(),
-        "rtt_words": rtt_line(shown, report) if shown is not None else "",
+        "rtt_words": with_numbers(rtt_line(shown, report), numbers) if shown is not None else "",
     }
 
 

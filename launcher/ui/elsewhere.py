@@ -13,7 +13,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from launcher.run.metrics_file import MetricsFile
-from launcher.state.state_dir import LaunchRecord, StateDir
+from launcher.state.launch_record import LaunchRecord
+from launcher.state.state_dir import StateDir
 from launcher.ui.clerk import Keys
 from rendezvous.frozen import frozen
 from rendezvous.talk.client import RegistryClient

@@ -21,7 +21,8 @@ MOST_NODES = 256
 _MOST_BYTES = 8 << 20
 _LOOK_SECONDS = 1.0
 _SOON_SECONDS = 5.0
-"""Machines that have told nothing yet are asked again so soon: their programs have just started."""
+"""Machines that have told nothing yet are asked again so soon, as their programs have just started,
+and then ever more seldom: whoever has told nothing for a while may never do so."""
 
 
 async def follow(
@@ -36,21 +37,22 @@ async def follow(
         registry: Of the run.
         changed: Called when that has changed.
     """
-    clock, due, phase = asyncio.get_running_loop().time, 0.0, "starting"
+    clock, due, pause, phase = asyncio.get_running_loop().time, 0.0, _SOON_SECONDS, "starting"
     async with registry as client:
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             state = str(told.head["state"])
             with contextlib.suppress(RdzvError):
-                if state != phase and told.slots <= MOST_NODES:
-                    told.checks(tally((await client.checks(told.facts.run)).findings))
-                    changed()
-                phase = state
+                if state != phase:
+                    if told.slots <= MOST_NODES:
+                        told.checks(tally((await client.checks(told.facts.run)).findings))
+                        changed()
+                    due, pause, phase = 0.0, _SOON_SECONDS, state
                 if state == "running" and clock() >= due:
-                    due = clock() + _SOON_SECONDS
+                    due, pause = clock() + pause, min(2 * pause, EACH_SECONDS)
                     found = await run_machines(client, told.facts.run)
                     if told.machines(told.head["elapsed"], found.machines):
-                        due = clock() + EACH_SECONDS
+                        due, pause = clock() + EACH_SECONDS, EACH_SECONDS
                         changed()
 
 

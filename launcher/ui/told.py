@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from launcher.show.epochs import epoch_words
+from launcher.show.last_line import hint_of
 from launcher.show.run_list import in_one_line
 from launcher.ui.paces import Paces
 from launcher.ui.phases import Phases
@@ -175,7 +176,8 @@ class Told:
         head = self._head.copy()
         head["state"], head["tone"] = end.state, _tone_of(end.state)
         head["sentence"] = printable(end.sentence, _MOST_CHARACTERS)
-        head["next_step"] = _next_step(end.next_step, self.facts.run)
+        rank = end.result.rank if end.result is not None else None
+        head["next_step"] = _next_step(end.next_step, self.facts.run, rank)
         head["result"] = end.result.model_dump(mode="json") if end.result is not None else None
         head["over"], head["stall"], head["silence"], head["trouble"] = True, "", "", ""
         head["remaining"] = head["silent_seconds"] = None
@@ -215,6 +217,10 @@ class Told:
         slots = self._status.values()
         failed = {slot.node for slot in slots if slot.exit_code and not slot.stopped}
         return bool(failed) and node not in failed
+
+    def numbers(self) -> dict[int, int | None]:
+        """Tell the nodes' numbers by slot."""
+        return {slot: status.node for slot, status in self._status.items()}
 
     def first_rank(self, node: int) -> int:
         """The first global rank of a node."""
@@ -336,7 +342,9 @@ def _head_of(facts: LaunchFacts, status: RunStatus) -> Head:
     head["state"] = result.status if result is not None else str(status.phase)
     head["tone"] = _tone(status)
     head["sentence"] = printable(status.reason, _MOST_CHARACTERS)
-    head["next_step"] = _next_step(result.hint, status.run) if result is not None else ""
+    head["next_step"] = ""
+    if result is not None:
+        head["next_step"] = _next_step(result.hint, status.run, result.rank)
     head["over"] = status.phase is Phase.FINISHED
     head["elapsed"] = status.elapsed_seconds
     head["remaining"] = status.remaining_seconds
@@ -357,9 +365,9 @@ def _head_of(facts: LaunchFacts, status: RunStatus) -> Head:
     return head
 
 
-def _next_step(words: str, run: str) -> str:
-    """With the run's name in its commands."""
-    return printable(words.replace("logs RUN", f"logs {run}"), _MOST_CHARACTERS)
+def _next_step(words: str, run: str, rank: int | None = None) -> str:
+    """As the last line of a launch has it."""
+    return printable(hint_of(run, words, rank), _MOST_CHARACTERS)
 
 
 def _tone(status: RunStatus) -> Tone:

@@ -109,7 +109,7 @@ def test_a_button_and_a_key_lead_to_the_first_error(opened: Open, by: str) -> No
     log.get_by_text("line 2999").wait_for()
     assert log.get_by_text("Traceback").count() == 0  # it is far away, and not drawn
     if by == "button":
-        seen.page.get_by_role("button", name="Jump to the first error").click()
+        seen.page.get_by_role("button", name="First error").click()
     else:
         seen.page.get_by_label("Only lines with one of").press("e")  # there it is a letter
         seen.page.get_by_label("Only lines with one of").fill("")
@@ -230,13 +230,13 @@ def test_lines_of_the_culprit_are_marked_as_its_row_is(opened: Open, theme: str)
 
 def test_the_first_error_is_the_culprits_whatever_failed_before_it(opened: Open) -> None:
     seen, log = shown(opened, FAILED_BEFORE, FIRST_CAUSE, how="failed")
-    seen.page.get_by_role("button", name="Jump to the first error of rank 5").click()
+    seen.page.get_by_role("button", name="First error of rank 5").click()
     assert "MemoryError" in log.locator(":focus").inner_text()
 
 
 def test_without_an_error_of_the_culprit_the_first_one_is_as_good(opened: Open) -> None:
     seen, log = shown(opened, FAILED_BEFORE, how="failed")
-    seen.page.get_by_role("button", name="Jump to the first error", exact=False).click()
+    seen.page.get_by_role("button", name="First error", exact=False).click()
     assert seen.page.get_by_text("of rank 5").count() == 0
     assert "a consequence" in log.locator(":focus").inner_text()
 
@@ -261,7 +261,7 @@ def test_who_is_found_to_be_waited_for_is_marked_in_what_is_shown_already(opened
     assert log.locator(".is-marked").count() == 0
     late = {"mark": "waited for", "tone": "wait", "suspect": 17}
     seen.stub.change(slots=[runs.slot(2, 4, "running", **late)])
-    seen.page.get_by_role("button", name="Jump to the first error of rank 17").wait_for()
+    seen.page.get_by_role("button", name="First error of rank 17").wait_for()
     assert log.locator(".is-marked.is-wait").all_text_contents()[0].endswith("waits")
     seen.page.get_by_role("button", name="rank 17, waited for").wait_for()
     seen.stub.change(slots=[runs.slot(2, 4, "running")])

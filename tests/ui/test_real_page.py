@@ -130,7 +130,7 @@ def test_a_run_is_shown_to_its_end_and_then_in_one_file(
                 ],
                 "machines": ["CPUs", "memory"],
                 "epochs": ["Epoch 1 is in progress", "No earlier epoch"],
-                "events": ["all 2 nodes reach each other"],
+                "events": ["both nodes reach each other"],
                 "environment": ["MASTER_ADDR", "NODE_RANK"],
             },
         )

@@ -91,13 +91,21 @@ def test_machines_are_asked_each_half_a_minute_and_soon_until_they_answer() -> N
     told, changed = followed(registry)
     assert registry.asked == [
         *((1, "checks"), (11, "checks")),
-        *((11, "machines"), (16, "machines"), (21, "machines"), (51, "machines")),
+        *((11, "machines"), (16, "machines"), (26, "machines"), (56, "machines")),
     ]
     usage = told.state()["usage"]
     assert usage is not None
     assert len(usage["points"]) == 2
     assert told.head["checks"] == "1 ok"
     assert changed[-1] == told.n
+
+
+def test_machines_that_tell_nothing_are_asked_ever_more_seldom() -> None:
+    registry = Registry(SILENT)
+    told, _ = followed(registry, seconds=110.5)
+    asked = [at for at, what in registry.asked if what == "machines"]
+    assert asked == [11, 16, 26, 46, 76, 106]
+    assert told.state()["usage"] is None
 
 
 def test_the_report_of_very_many_nodes_is_not_read_for_a_number() -> None:

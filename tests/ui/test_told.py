@@ -204,6 +204,13 @@ def test_at_first_it_says_what_it_waits_for_and_what_the_launch_is() -> None:
     assert state["n"] == FIRST
 
 
+def test_nodes_have_numbers_by_slot() -> None:
+    told = made()
+    assert told.numbers() == {}
+    told.status(status(slot(0), slot(3, node=1)))
+    assert told.numbers() == {0: None, 3: 1}
+
+
 def test_the_head_says_how_the_run_stands() -> None:
     told = made()
     more = {"trouble": "disk full", "stall": "rank 3", "silence": "no output"}

@@ -184,7 +184,7 @@ def test_a_cell_of_the_matrix_is_read_by_pointer_and_by_keyboard(opened: Open) -
     canvas = place.locator("canvas")
     canvas.wait_for()
     seen.page.wait_for_timeout(100)
-    canvas.hover(position={"x": 60, "y": 36})
+    canvas.hover(position={"x": 160, "y": 96})
     place.locator(".picked", has_text="slot 1 (h1) to slot 2 (h2): no answer").wait_for()
     canvas.focus()
     seen.page.keyboard.press("ArrowLeft")

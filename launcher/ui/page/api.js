@@ -12,6 +12,7 @@ export class Refused extends Error {
 
 const MOST_MS = 30000;
 const HELD = "rdzv-session";
+const SENT = { "content-type": "application/json" };
 
 /** What POST session gave, as long as this tab lives; null: nothing yet. */
 export function heldSession() {
@@ -53,8 +54,7 @@ async function answered(path, options) {
 /** Open a session with a ticket or a key. */
 export async function openSession(secret) {
   const body = JSON.stringify(secret);
-  const headers = { "content-type": "application/json" };
-  return (await answered("session", { method: "POST", body, headers })).json();
+  return (await answered("session", { method: "POST", body, headers: SENT })).json();
 }
 
 /** The query of a path; what is empty, null or undefined is left out, a list is repeated. */
@@ -121,8 +121,7 @@ export class Live {
   }
 
   async act(run, act) {
-    const headers = { "content-type": "application/json" };
-    const options = { method: "POST", body: JSON.stringify(act), headers };
+    const options = { method: "POST", body: JSON.stringify(act), headers: SENT };
     return (await this.#ask(`runs/${encodeURIComponent(run)}/acts`, options)).json();
   }
 }

@@ -14,12 +14,11 @@ export function colour(name) {
   return colours.get(key);
 }
 
-/** Make a canvas so large, in pixels of the page; returns where to draw. */
+/** Make a canvas so large, in pixels of the page; without a width in its style it keeps its form. Returns where to draw. */
 export function sized(canvas, width, height) {
   const ratio = window.devicePixelRatio || 1;
   canvas.width = Math.round(width * ratio);
   canvas.height = Math.round(height * ratio);
-  canvas.style.width = `${width}px`;
   canvas.style.height = `${height}px`;
   const brush = canvas.getContext("2d");
   brush.setTransform(ratio, 0, 0, ratio, 0, 0);
@@ -42,7 +41,8 @@ export function picks(canvas, size, at, chosen) {
     cell = [Math.min(columns - 1, Math.max(0, column)), Math.min(rows - 1, Math.max(0, row))];
     chosen(...cell);
   };
-  canvas.addEventListener("pointermove", (event) => {
+  // A finger that comes down has not moved before.
+  for (const kind of ["pointermove", "pointerdown"]) canvas.addEventListener(kind, (event) => {
     const box = canvas.getBoundingClientRect();
     choose(...at(event.clientX - box.left, event.clientY - box.top));
   });

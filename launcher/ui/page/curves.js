@@ -1,7 +1,7 @@
 // The values that the ranks have reported, over their steps: a diagram for each name.
 
 import { colour } from "./canvas.js";
-import { clip, el, fill, loaded, note, say, section } from "./dom.js";
+import { clip, el, fill, loaded, note, say, section, swatch } from "./dom.js";
 import { grouped, value } from "./words.js";
 
 const AGAIN_MS = 2000;
@@ -56,11 +56,8 @@ class Diagram {
         axes: [axis, { ...axis, size: 64, values: (_, ticks) => ticks.map(value) }],
         hooks: { setCursor: [(plot) => this.#read(plot.cursor.idx)] },
       }, data, this.room);
-      fill(this.legend, curves.map((curve, number) => {
-        const swatch = el("span", { class: "swatch" });
-        swatch.style.background = colour(`curve-${number % 8}`);
-        return el("li", {}, swatch, clip(`${curve.label}${curve.low ? ", and the range of all" : ""}`, 80));
-      }));
+      fill(this.legend, curves.map((curve, number) => el("li", {}, swatch(`var(--curve-${number % 8})`),
+        clip(`${curve.label}${curve.low ? ", and the range of all" : ""}`, 80))));
     }
     this.#read(this.plot.cursor.idx);
   }
@@ -97,7 +94,7 @@ export function curvesView(place, ctx) {
     const left = names.length - shown.length;
     return [shown.map(({ box: one }) => one), left > 0 ? note(`and ${left} more values: rdzv metrics RUN --json`) : null];
   };
-  const again = loaded(box, "the curves", () => ctx.source.get(ctx.run, "curves"),
+  const again = loaded(box, "the curves", () => ctx.get("curves"),
     ({ curves }) => Object.keys(curves).length ? ""
       : "No rank has reported a value yet. A program does it with rdzv.metrics.send(step, loss=...).", draw);
   again();

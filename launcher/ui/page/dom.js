@@ -59,6 +59,13 @@ export function badge(word, tone) {
   return el("span", { class: `badge ${toned(tone)}` }, clip(word, 40));
 }
 
+/** The spot of a colour in a legend. */
+export function swatch(colour) {
+  const made = el("span", { class: "swatch" });
+  made.style.background = colour;
+  return made;
+}
+
 /** The class of a tone; of one that is not known, that of `off`. */
 export function toned(tone) {
   return ["good", "wait", "bad"].includes(tone) ? tone : "off";
@@ -98,11 +105,11 @@ export function field(label, control) {
   return el("label", { class: "field" }, el("span", {}, label), control);
 }
 
-/** A select of pairs: value and words. */
-export function choice(pairs, chosen, change) {
+/** A select of pairs: value and words; with a label that is not seen, its options have to say what they are of. */
+export function choice(pairs, chosen, change, label) {
   const options = pairs.map(([value, words]) =>
     el("option", { value, selected: String(value) === String(chosen) }, clip(words, 80)));
-  return el("select", { on: { change: (event) => change(event.target.value) } }, options);
+  return el("select", { "aria-label": label, on: { change: (event) => change(event.target.value) } }, options);
 }
 
 /** A paragraph in a box: what a reader has to know; `kind` is what it is, for the style. */

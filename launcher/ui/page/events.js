@@ -33,7 +33,7 @@ export function eventsView(place, ctx) {
     fill(wrong);
     try {
       const [first] = ctx.store.events;
-      const found = first ? await ctx.source.get(ctx.run, "events", { before: first.number }) : [];
+      const found = first ? await ctx.get("events", { before: first.number }) : [];
       allThere = !found.length;
       ctx.store.prepend(found);
       most += found.length;

@@ -56,7 +56,7 @@ function reported({ ranks, head }, elapsed) {
   return [
     ["Step", grouped(most), old ? `${duration(age)} ago` : least < most ? `the last rank at ${grouped(least)}` : end === null ? "" : `of ${grouped(end)}`],
     loss && ["Loss", middle(loss), loss === "loss" ? many(of(loss).length) : clip(loss, 40)],
-    speed && ["Throughput", middle(speed), clip(speed, 40)],
+    speed && !old && ["Throughput", middle(speed), clip(speed, 40)],
     pace !== null && ["Speed", pace < 1 ? `${shown(1 / pace)} s` : `${shown(pace)}/s`, pace < 1 ? "each step" : "steps"],
     left !== null && left >= 0 && ["Time left", counting(left), "at this speed"],
   ].filter(Boolean);
@@ -94,7 +94,7 @@ export function going(ctx) {
 
   function tiles() {
     const { usage, head } = ctx.store;
-    const last = usage.points[usage.points.length - 1] ?? [];
+    const last = usage.points.at(-1) ?? [];
     const busy = MACHINES.map((name, kind) => {
       const now = Object.values(usage.slots).map((one) => one[kind]);
       const more = span(now).includes("to") ? `${span(now)} by node` : "";

@@ -9,7 +9,7 @@ const AGAIN_TICKS = 10; // a node tells each 30 s how its machine is, the first 
 
 /** See `VIEWS` in run.js. */
 export function checksView(place, ctx) {
-  const again = loaded(place, "the checks", () => ctx.source.get(ctx.run, "checks"),
+  const again = loaded(place, "the checks", () => ctx.get("checks"),
     (found) => found.findings.length ? "" : found.total || "Nothing was checked yet.",
     (found) => {
       const { whole, body } = table("What was checked before the start, the worst first", ["Result", "Check", "What was found"]);
@@ -28,7 +28,7 @@ export function checksView(place, ctx) {
 export function machinesView(place, ctx) {
   let most = MORE;
   let ticks = 0;
-  const again = loaded(place, "the machines", () => ctx.source.get(ctx.run, "machines"),
+  const again = loaded(place, "the machines", () => ctx.get("machines"),
     (found) => {
       if (found.length) return "";
       const over = ctx.store.head.over;
@@ -103,7 +103,7 @@ export function environmentView(place, ctx) {
     field("Node", choice(nodes.map((slot) => [slot.node, `${slot.node} ${slot.host}`]), node,
       (one) => ctx.go({ node: one }))),
     field("Only what contains", filter)), count, box);
-  loaded(box, `the environment of node ${node}`, () => ctx.source.get(ctx.run, "environment", { node }),
+  loaded(box, `the environment of node ${node}`, () => ctx.get("environment", { node }),
     (found) => found.variables.length ? "" : "rdzv sets no variable on this node.",
     (found) => {
       const { whole, body } = table(`Variables of node ${node}`, ["Name", "Value", "Why"]);

@@ -287,7 +287,7 @@ export function errorButton(place, go) {
     update(errors, whose) {
       made.disabled = !errors;
       show(key, Boolean(errors));
-      say(words, errors ? `Jump to the first error${whose}` : "No error");
+      say(words, errors ? `First error${whose}` : "No error");
     },
   };
 }

@@ -13,8 +13,9 @@ const MOST_TEXTS = 8;
 const AGAIN_MS = 3000;
 const TYPING_MS = 300;
 const QUIET_MS = 2000;
+const NOTHING = "No line matches, or nothing was printed.";
 const TIMELESS = " Lines without a time appear in the order in which they came.";
-const LEVELS = [["", "all"], ["warning", "warnings and errors"], ["error", "errors"]];
+const LEVELS = [["", "all levels"], ["warning", "warnings and errors"], ["error", "errors"]];
 
 /** How many ranks there are on some nodes. */
 function ranksOf(nodes) {
@@ -26,7 +27,7 @@ function whichLines(ctx, { rank, node }) {
   const nodes = ctx.store.nodes().filter((slot) => node === "" || slot.node === Number(node));
   const all = rank === "" && nodes.length <= MOST_NODES;
   const each = Math.floor(MOST_AT_FIRST / Math.max(1, ranksOf(nodes)));
-  const lines = rank === "" && !all ? 200 : Math.min(MOST_OF_EACH, rank === "" ? Math.max(LEAST_OF_EACH, each) : MOST_OF_EACH);
+  const lines = rank !== "" ? MOST_OF_EACH : all ? Math.min(MOST_OF_EACH, Math.max(LEAST_OF_EACH, each)) : 200;
   return { rank, node, all, lines };
 }
 
@@ -91,11 +92,11 @@ export function logsView(place, ctx) {
           if (said) pane.take("", [said], null, "s");
         }
         if (over) {
-          say(state, found ? `End of the log.${timeless}` : "No line matches, or nothing was printed.");
+          say(state, found ? `End of the log.${timeless}` : NOTHING);
           return true;
         }
       }
-      if (!found) say(state, "No line matches, or nothing was printed.");
+      if (!found) say(state, NOTHING);
       return !follow;
     } finally {
       clearTimeout(waited);
@@ -125,23 +126,23 @@ export function logsView(place, ctx) {
     }
   }
 
-  const filter = el("input", { type: "search", autocomplete: "off", placeholder: "loss, nan", value: asked.grep, on: { input: () => {
-    asked.grep = filter.value;
-    clearTimeout(typing);
-    typing = setTimeout(restart, TYPING_MS);
-  } } });
+  const filter = el("input", { type: "search", autocomplete: "off", value: asked.grep,
+    placeholder: "lines with: loss, nan", "aria-label": "Only lines with one of", on: { input: () => {
+      asked.grep = filter.value;
+      clearTimeout(typing);
+      typing = setTimeout(restart, TYPING_MS);
+    } } });
   const follow = el("input", { type: "checkbox", checked: asked.follow, on: { change: () => set("follow")(follow.checked) } });
-  const nodes = ctx.store.nodes().map((slot) => [slot.node, `${slot.node} ${slot.host}`]);
+  const nodes = ctx.store.nodes().map((slot) => [slot.node, `node ${slot.node} ${slot.host}`]);
   const { epoch } = ctx.store.head;
-  const epochs = Array.from({ length: Math.min(epoch, 32) }, (_, back) => [epoch - back, `${epoch - back}`]);
+  const epochs = Array.from({ length: Math.min(epoch, 32) }, (_, back) => [epoch - back, `epoch ${epoch - back}`]);
   fill(place, el("div", { class: "controls" },
     rankControl(ctx, rank),
-    field("Node", choice([["", "all"], ...nodes], node, (one) => ctx.go({ node: one === "" ? null : one, rank: null }))),
-    saved ? null : field("Level", choice(LEVELS, asked.level, set("level"))),
-    field("Only lines with one of", filter),
-    !saved && epoch > 1 ? field("Epoch", choice([["", "newest"], ...epochs], asked.epoch, set("epoch"))) : null,
-    saved || ctx.store.head.over ? null : field("Follow", follow)),
-  el("div", { class: "controls ends" }, first.made, state), pane.box);
+    choice([["", "all nodes"], ...nodes], node, (one) => ctx.go({ node: one === "" ? null : one, rank: null }), "Node"),
+    saved ? null : choice(LEVELS, asked.level, set("level"), "Level"),
+    !saved && epoch > 1 ? choice([["", "newest epoch"], ...epochs], asked.epoch, set("epoch"), "Epoch") : null,
+    saved || ctx.store.head.over ? null : field("Follow", follow),
+    filter, first.made, state), pane.box);
   restart();
   return {
     update() {

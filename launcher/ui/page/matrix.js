@@ -1,7 +1,7 @@
 // Who reaches whom: a cell for each pair of nodes, up to 1,024 x 1,024.
 
-import { picks, sized } from "./canvas.js";
-import { badge, clip, eachPhase, el, fill, loaded, say, scrolls, section } from "./dom.js";
+import { colour, picks, sized } from "./canvas.js";
+import { badge, clip, eachPhase, el, fill, loaded, say, scrolls, section, swatch } from "./dom.js";
 import { counted, grouped, milliseconds } from "./words.js";
 
 const MOST_PAIRS = 50;
@@ -73,12 +73,10 @@ class Cells {
 
 function legend(cells) {
   return el("ul", { class: "legend" }, cells.outcomes.map((words, outcome) => {
-    const swatch = el("span", { class: "swatch" });
-    swatch.style.background = `rgb(${shade(outcome, 0)})`;
     const count = grouped(cells.counts[outcome]);
     const text = outcome === GOOD ? `${count} pair${count === "1" ? "" : "s"} ok. Yellow: slower than the others.`
       : `${clip(words, 80)}: ${count}`;
-    return cells.counts[outcome] || outcome === GOOD ? el("li", {}, swatch, text) : null;
+    return cells.counts[outcome] || outcome === GOOD ? el("li", {}, swatch(`rgb(${shade(outcome, 0)})`), text) : null;
   }));
 }
 
@@ -93,10 +91,13 @@ function drawn(found, shape) {
   shape.draw = () => {
     const room = Math.min(whole.clientWidth, 768);
     if (!room || !cells.side) return;
-    size = Math.min(24, cells.side > room ? room / cells.side : Math.floor(room / cells.side));
+    const most = Math.min(64, Math.max(24, Math.floor(256 / cells.side)));
+    size = Math.min(most, cells.side > room ? room / cells.side : Math.floor(room / cells.side));
     const brush = sized(canvas, size * cells.side, size * cells.side);
     brush.imageSmoothingEnabled = false;
     brush.drawImage(picture, 0, 0, size * cells.side, size * cells.side);
+    [brush.fillStyle, brush.textAlign, brush.font] = [colour("text"), "center", "14px sans-serif"];
+    if (size > 20) cells.names.forEach((name, at) => brush.fillText(/\d+|$/.exec(name), size * (at + 0.5), size * (at + 0.5) + 5, size));
   };
   picks(canvas, () => [cells.side, cells.side], (x, y) => [Math.floor(x / size), Math.floor(y / size)], (column, row) =>
     say(words, cells.words(row * cells.side + column)));
@@ -117,7 +118,7 @@ export function matrixView(place, ctx) {
   const shape = { draw: () => {} };
   const box = el("div");
   fill(place, box);
-  const again = loaded(box, "the matrix", () => ctx.source.get(ctx.run, "matrix"),
+  const again = loaded(box, "the matrix", () => ctx.get("matrix"),
     (found) => found.shown === null ? "No network was probed yet; with one node, none is." : "",
     (found) => drawn(found, shape));
   again();

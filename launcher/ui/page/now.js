@@ -8,6 +8,8 @@ import { logOf } from "./store.js";
 import { timeline } from "./timeline.js";
 import { counting, date, duration } from "./words.js";
 
+const WIDE = matchMedia("(min-width: 1000px)"); // as in app.css
+
 function facts(ctx) {
   const { head } = ctx.store;
   const restarts = head.max_restarts || head.restarts ? `${head.restarts} of ${head.max_restarts}` : "";
@@ -65,13 +67,19 @@ export function nowView(place, ctx) {
   const counts = el("p", { class: "dim tally" });
   const first = el("div", { class: "pair first" },
     el("section", { class: "lead", "aria-label": "State of the run" }, sentence, next, log, notes, result),
-    goes.box, el("div", { class: "about" }, list, does.box));
+    goes.box);
+  const about = el("div", { class: "about" }, list, does.box);
   let ended = null;
-  let state = null;
   place.append(
     first,
     el("div", { class: "pair" }, section("Nodes", counts, slots.box), section("Phases", line.box)),
   );
+
+  /** Where there is room for one column, facts and acts are its end: for eyes, keys and readers alike. */
+  function lay() {
+    const home = WIDE.matches ? first : place;
+    if (about.parentElement !== home) home.append(about);
+  }
 
   function times() {
     const found = facts(ctx);
@@ -85,9 +93,11 @@ export function nowView(place, ctx) {
     if (!ctx.store.head.over) line.redraw();
   }
 
-  /** What is counted over all nodes and ranks: anew each second, however much changes. */
+  /** What is found in all nodes and ranks: anew each second, however much changes. */
   function count() {
     goes.update();
+    does.update();
+    link();
     tally();
   }
 
@@ -116,7 +126,6 @@ export function nowView(place, ctx) {
     sentence.className = `sentence is-${toned(now.tone)}`;
     show(next, Boolean(now.next_step));
     say(next, `Try: ${clip(now.next_step, 1000)}`);
-    link();
     fill(notes, notesOf(now).map((words) => note(clip(words, 1000))));
     show(result, now.over && now.result !== null && now.result.status !== "ok");
     if (now.over && now.result !== ended) {
@@ -125,12 +134,11 @@ export function nowView(place, ctx) {
     }
     ended = now.result;
     first.classList.toggle("over", now.over);
-    does.update();
     times();
-    if (now.state !== state) count();
-    state = now.state;
+    count();
   }
 
+  lay();
   head();
   line.draw();
   return {
@@ -139,6 +147,7 @@ export function nowView(place, ctx) {
       count();
     },
     resized() {
+      lay();
       line.draw();
       goes.draw();
     },
@@ -147,8 +156,6 @@ export function nowView(place, ctx) {
       if (touched.head) head();
       if (touched.usage) slots.busy();
       if (touched.slots.size) {
-        link();
-        does.update();
         slots.update();
         line.redraw();
       }

@@ -48,6 +48,7 @@ export function openRun(source, run, { route, address, closed, again }) {
   let lost = null;
   const ctx = {
     run, source, address, closed, store: null, route: {}, actions: source.opened.actions,
+    get: (what, values) => source.get(run, what, values),
     since: () => (ctx.store.head.over || source.saved ? 0 : (performance.now() - heard) / 1000),
     elapsed: () => ctx.store.head.elapsed + ctx.since(),
     /** That nothing more comes, as the run is over and the server of this page gone. */
@@ -58,13 +59,15 @@ export function openRun(source, run, { route, address, closed, again }) {
     heard = performance.now();
     title();
   };
+  const clock = () => say(at("elapsed"), `${ctx.store.head.over ? "took " : ""}${counting(ctx.elapsed())}`);
+  const label = () => labelTabs(at("tabs"), VIEWS, ctx.store);
   function title() {
     const { head } = ctx.store;
     document.title = clean(`${clip(head.state, 20)}: ${clip(run, 60)} – rdzv`);
     say(at("run"), clip(run, 120));
     say(at("state"), clip(head.state, 40));
     at("state").className = `badge ${toned(head.tone)}`;
-    say(at("elapsed"), `${ctx.store.head.over ? "took " : ""}${counting(ctx.elapsed())}`);
+    clock();
   }
   function open() {
     ctx.route = route();
@@ -83,7 +86,7 @@ export function openRun(source, run, { route, address, closed, again }) {
     drawing = null;
     const now = touched;
     touched = new Touched();
-    labelTabs(at("tabs"), VIEWS, ctx.store);
+    if (now.head) label();
     view.update?.(now);
   }
   function tick() {
@@ -91,7 +94,8 @@ export function openRun(source, run, { route, address, closed, again }) {
     if (lost !== null) say(at("link"), head?.over ? ctx.ended(clip(head.next_step, 1000))
       : `Not connected for ${counting((performance.now() - lost.at) / 1000)}, trying again: ${lost.why}`);
     if (!ctx.store || document.hidden) return;
-    say(at("elapsed"), `${ctx.store.head.over ? "took " : ""}${counting(ctx.elapsed())}`);
+    clock();
+    label();
     view.tick?.();
   }
   const on = {
@@ -100,7 +104,7 @@ export function openRun(source, run, { route, address, closed, again }) {
       key = null;
       noted();
       ["bar", "tabs"].forEach((id) => show(at(id), true));
-      labelTabs(at("tabs"), VIEWS, ctx.store);
+      label();
       open();
     },
     change(change) {

@@ -46,7 +46,7 @@ export function slotTable(ctx) {
     const known = rows.get(slot.slot);
     if (known?.slot === slot) return known.row;
     const row = known?.row ?? el("tr");
-    row.className = `is-${toned(slot.tone)}${slot.mark ? " is-marked" : ""}`;
+    row.className = `is-${toned(slot.tone)}${slot.mark ? " is-marked" : ""}${slot.node === null ? " new" : ""}`;
     fill(row, cellsOf(partsOf(slot, ctx)));
     rows.set(slot.slot, { slot, row });
     busyOf({ slot, row });
@@ -67,8 +67,8 @@ export function slotTable(ctx) {
       if (body.children[place] !== row) body.insertBefore(row, body.children[place] ?? null);
     });
     // A column that says nothing of any node takes no room.
-    const empty = [!shown.some(wordsOf), !shown.some((slot) => slot.progress), !shown.some(busyNow)];
-    whole.className = empty.map((one, at) => one ? `hides-${at + 4}` : "").join(" ");
+    const empty = [3, 4, 5].filter((at) => shown.every(({ slot }) => !rows.get(slot).row.children[at].textContent));
+    whole.className = empty.map((at) => `hides-${at + 1}`).join(" ");
     while (body.children.length > shown.length) body.lastChild.remove();
     const left = all.length - shown.length;
     show(more, left > 0);

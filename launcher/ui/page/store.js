@@ -65,7 +65,7 @@ export class Store {
     }
     if (change.events) {
       // A stream that was taken up again may repeat some.
-      const newest = this.events.length ? this.events[this.events.length - 1].number : -Infinity;
+      const newest = this.events.at(-1)?.number ?? -Infinity;
       this.events.push(...change.events.filter((event) => event.number > newest));
       this.events = this.events.slice(-MOST_EVENTS);
       touched.events = true;
@@ -83,7 +83,7 @@ export class Store {
 
   /** Events before those that are known. */
   prepend(events) {
-    const oldest = this.events.length ? this.events[0].number : Infinity;
+    const oldest = this.events[0]?.number ?? Infinity;
     this.events = [...events.filter((event) => event.number < oldest), ...this.events];
   }
 

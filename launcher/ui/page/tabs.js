@@ -3,7 +3,10 @@
 import { button, el, fill } from "./dom.js";
 import { grouped } from "./words.js";
 
-const MOST_RANKS = 64; // are looked at for the names of their values: it is often
+const MOST_RANKS = 64; // are looked at for the names of their values, each second
+
+/** How many there are; null: none. */
+const many = (number) => number ? grouped(number) : null;
 
 /** What is in a view: its number or words; "" where that is not counted, null where it is empty. */
 const CONTENT = {
@@ -16,14 +19,13 @@ const CONTENT = {
       Object.keys(values).forEach((name) => names.add(name));
       if (++read === MOST_RANKS) break;
     }
-    return names.size ? grouped(names.size) : null;
+    return many(names.size);
   },
   hang: ({ head }) => head.stall || head.silence || head.result?.code === "stalled" ? "1" : null,
-  machines: (store) => store.nodes().length ? grouped(store.nodes().length) : null,
+  machines: (store) => many(store.nodes().length),
   epochs: ({ epochs, head }) => epochs.length ? grouped(head.epoch) : null,
   events({ events }) {
-    const told = events.filter((event) => !event.usual).length;
-    return told ? grouped(told) : events.length ? "" : null;
+    return many(events.filter((event) => !event.usual).length) ?? (events.length ? "" : null);
   },
   environment: (store) => store.nodes().length ? "" : null,
 };

@@ -1,7 +1,7 @@
 // When each node was in which phase: a bar a node, and above 64 nodes a thin line, the worst first.
 
 import { colour, picks, sized } from "./canvas.js";
-import { el, say, show } from "./dom.js";
+import { el, say, show, swatch } from "./dom.js";
 import { counted, duration } from "./words.js";
 
 const PHASES = [
@@ -30,7 +30,7 @@ export function marks(most, count) {
 
 /** What a phase of a slot counts as: how it failed, or makes others wait, has a colour of its own. */
 function kindOf(slot, span) {
-  if (span !== slot.spans[slot.spans.length - 1]) return span.phase;
+  if (span !== slot.spans.at(-1)) return span.phase;
   if (slot.tone === "bad") return "failed";
   return span.phase === "running" && slot.tone === "wait" ? "awaited" : span.phase;
 }
@@ -46,7 +46,7 @@ function course(slot, elapsed, name) {
 export function timeline(ctx) {
   const canvas = el("canvas", { tabindex: "0", role: "img", "aria-label": "Phases of all nodes over time" });
   const words = el("p", { class: "picked", "aria-live": "polite" }, "Point at a bar, or press the arrow keys, to read it.");
-  const entries = PHASES.map(([name, text]) => el("li", {}, el("span", { class: `swatch phase-${name}` }), text));
+  const entries = PHASES.map(([name, text]) => el("li", {}, swatch(`var(--phase-${name})`), text));
   const legend = el("ul", { class: "legend" }, entries);
   const box = el("div", { class: "timeline" }, canvas, words, legend);
   let slots = [];

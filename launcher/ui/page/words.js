@@ -43,8 +43,7 @@ export function date(seconds) {
 
 /** `14:03:07`, by the clock of who looks. */
 export function clock(seconds) {
-  const at = new Date(seconds * 1000);
-  return [at.getHours(), at.getMinutes(), at.getSeconds()].map((part) => String(part).padStart(2, "0")).join(":");
+  return new Date(seconds * 1000).toTimeString().slice(0, 8);
 }
 
 /** `12.345`, of a value that may be a text such as NaN. */
