@@ -235,6 +235,7 @@ RECORD = "E0101 12:00:00.123000 77 torch/distributed/elastic/multiprocessing/api
 BEFORE = RECORD.replace("E0101", "W0101") + "] Setting OMP_NUM_THREADS"
 FAILED = f"{RECORD}] failed (exitcode: 1) local_rank: 0 (pid: 78)"
 TRACE = "Traceback (most recent call last):"
+NO_FILE, FILE = "  error_file: <N/A>", "  error_file: /tmp/e.json"
 
 
 @pytest.mark.parametrize(
@@ -244,6 +245,9 @@ TRACE = "Traceback (most recent call last):"
         ([STARTER], [STARTER]),
         ([BEFORE, "load", "", "no such file", FAILED, TRACE], ["load", "no such file"]),
         ([BEFORE, FAILED], [BEFORE, FAILED]),
+        ([BEFORE, FAILED, TRACE, NO_FILE], []),
+        ([BEFORE, "load", FAILED, TRACE, NO_FILE], ["load"]),
+        ([FAILED, NO_FILE, FILE], [FAILED, NO_FILE, FILE]),
         (["nan", RECORD.replace(" torch/", " .venv/lib/torch/") + "] Sending"], ["nan"]),
     ],
 )

@@ -25,6 +25,7 @@ from worker.program.family import (
     Failure,
     Family,
     Ranks,
+    ToldEnd,
     certain_failure,
     failed_rank,
     late_to_end,
@@ -268,7 +269,7 @@ def test_ranks_are_read_where_both_are_numbers(environ: str, expected: Ranks | N
 RANK = Failure(ended_at=3.0, pid=71, exit_code=7, rank=5, local_rank=1)
 HELPER = Failure(ended_at=2.0, pid=72, exit_code=1)
 KILLED = Failure(ended_at=3.0, pid=73, exit_code=137, rank=2, local_rank=0)
-ELSEWHERE = "rdzv did not send this SIGKILL"
+ELSEWHERE = "rdzv did not send this signal"
 KEEPER = "SIGKILL killed the program's keeper, and rdzv ended what was left of the program"
 KEEPER_ELSEWHERE = KEEPER.replace(" killed", ", which rdzv did not send, killed", 1)
 THEN = "then the program ended with exit code 1"
@@ -345,18 +346,28 @@ def test_the_end_of_a_rank_that_was_reaped_unread_is_torchruns_word_for_it() -> 
     assert with_told_end(ending, MISSED, told).failed_rank == Failure(20.0, 100, 137, 2, 0)
 
 
+def test_torchruns_word_gives_the_ranks_of_a_process_that_ended_before_they_could_be_read() -> None:
+    unread = Family(None, (child(100, None, 20.0, 2),))
+    ending = Ending(1, 22.0, likely_cause(unread))
+    assert (ending.first_failure, ending.failed_rank) == (Failure(20.0, 100, 2), None)
+    told = end_by_torchrun(REPORT.format(2).splitlines())
+    assert told == ToldEnd(100, 2, Ranks(2, 0))
+    assert with_told_end(ending, unread, told).failed_rank == Failure(20.0, 100, 2, 2, 0)
+
+
 @pytest.mark.parametrize(
     ("ending", "told"),
     [
         (Ending(1, 22.0), None),
-        (Ending(1, 22.0), (55, 7)),  # of no child
-        (Ending(0, 22.0), (100, 7)),
-        (Ending(1, 22.0, was_told=True), (100, 7)),
-        (Ending(1, 22.0, Failure(19.0, 101, 3)), (100, 7)),
+        (Ending(1, 22.0), ToldEnd(55, 7, Ranks(2, 0))),  # of no child
+        (Ending(0, 22.0), ToldEnd(100, 7)),
+        (Ending(1, 22.0, was_told=True), ToldEnd(100, 7)),
+        (Ending(1, 22.0, Failure(19.0, 101, 3)), ToldEnd(100, 7)),
+        (Ending(1, 22.0, Failure(19.0, 100, 3, 2, 0)), ToldEnd(100, 7)),
     ],
 )
 def test_where_that_explains_nothing_it_stays_as_it_was(
-    ending: Ending, told: tuple[int, int] | None
+    ending: Ending, told: ToldEnd | None
 ) -> None:
     assert with_told_end(ending, MISSED, told) == ending
 
@@ -373,7 +384,7 @@ def test_a_rank_that_ended_after_the_first_is_not_named_in_its_place() -> None:
 
 def test_what_was_read_is_not_what_somebody_prints() -> None:
     read = Family(None, (rank(0, 20.0, 5), rank(1)))
-    assert with_told_end(Ending(1, 22.0), read, (100, 7)).first_failure == Failure(
+    assert with_told_end(Ending(1, 22.0), read, ToldEnd(100, 7)).first_failure == Failure(
         20.0, 100, 5, 2, 0
     )
     assert end_by_torchrun(["exitcode: 7", "exitcode  : 7"]) is None

@@ -17,26 +17,23 @@ SETTING = (
 BANNER = "".join(f"{HEAD} {text}\n" for text in ("", STARS, SETTING, STARS))
 STOPPED = (Path(__file__).parent / "launcher_outputs" / "torchrun-stopped.txt").read_bytes()
 FAILED = (Path(__file__).parent / "launcher_outputs" / "torchrun-failed.txt").read_bytes()
-THREADS = "rdzv: torchrun sets OMP_NUM_THREADS=7 for each process of a node: nothing else sets it\n"
 
 
 @pytest.mark.parametrize("size", [1, 7, 10_000])
-@pytest.mark.parametrize("names", [True, False])
-def test_the_banner_is_one_line_of_one_node_where_it_stood(size: int, names: bool) -> None:
-    fold = Fold("torchrun", "rdzv logs r", names_threads=names)
+def test_the_banner_goes_and_all_else_stays(size: int) -> None:
+    fold = Fold("torchrun", "rdzv logs r")
     text = f"before\n{BANNER}between\n{BANNER}after\nbar 10%".encode()
     shown = b"".join(fold.take(text[at : at + size]) for at in range(0, len(text), size))
-    line = THREADS if names else ""
-    assert shown.decode() == f"before\n{line}between\nafter\n"
+    assert shown.decode() == "before\nbetween\nafter\n"
     assert fold.idle() == b"bar 10%"
     assert fold.take(b" 20%\n") == b" 20%\n"
     assert fold.close() == b""  # of the banner nobody has to be told more
 
 
 def test_what_ranks_write_behind_the_first_folded_line_is_counted_until_the_end() -> None:
-    fold = Fold("accelerate", "rdzv logs r --node 3", names_threads=True)
+    fold = Fold("accelerate", "rdzv logs r --node 3")
     fold.pass_by(b"one\ntwo\n")
-    assert fold.take(BANNER.encode())
+    assert fold.take(BANNER.encode()) == b""
     fold.pass_by(b"three\n")
     fold.stop()
     assert fold.take(STOPPED) == b""
@@ -51,15 +48,14 @@ def test_what_ranks_write_behind_the_first_folded_line_is_counted_until_the_end(
 
 
 @pytest.mark.parametrize("traceback", [True, False])
-def test_the_report_of_a_rank_that_has_shown_its_traceback_is_folded(traceback: bool) -> None:
+def test_the_report_of_a_rank_is_folded_unless_it_alone_has_the_exception(traceback: bool) -> None:
     words = RankWords()
     for rank in range(4):
         words.take(rank, b"Traceback (most recent call last):\n  boom\n" if traceback else b"x\n")
-    fold = Fold("torchrun", "rdzv logs r", names_threads=True)
-    without = Fold("torchrun", "rdzv logs r", names_threads=True)
-    fold.read(words)
-    shown = fold.take(FAILED) + fold.idle()
-    end = fold.close().decode()
-    whole = without.take(FAILED) + without.idle() + without.close()
-    assert (shown + end.encode() == whole) is not traceback
-    assert ("about the rank that failed, whose own traceback is above: " in end) is traceback
+    for report, told in ((FAILED, True), (FAILED.replace(b"<N/A>", b"/tmp/e.json"), traceback)):
+        fold = Fold("torchrun", "rdzv logs r")
+        fold.read(words)
+        shown = fold.take(report) + fold.idle()
+        end = fold.close().decode()
+        assert (b"Root Cause" in shown) is not told
+        assert ("lines about the rank that failed: rdzv logs r" in end) is told

@@ -59,27 +59,31 @@ def test_the_banner_of_a_module_has_no_heads_and_is_folded_where_it_is_whole() -
     assert banner[0] == ""
     reader = lines()
     assert shown(reader, ["before", *banner, "after"]) == ["before", "after"]
-    assert (reader.threads, reader.folded) == ("1", Counter({Why.AT_START: 4}))
+    assert reader.folded == Counter({Why.AT_START: 4})
     for missing in range(4):
         part = [line for number, line in enumerate(banner) if number != missing]
         reader = lines()
         assert shown(reader, [*part, "after"]) == [*part, "after"]
-        assert (reader.threads, reader.folded.total()) == ("", 0)
+        assert reader.folded.total() == 0
     stopped = lines(stopped=True)
     report = output("torchrun-stopped")[4:]
     assert shown(stopped, ["", *report]) == [""]
 
 
 @pytest.mark.parametrize(("name", "count"), [("torchrun-failed", 40), ("accelerate-failed", 41)])
-def test_a_report_is_folded_only_where_its_rank_has_told_the_cause(name: str, count: int) -> None:
+def test_a_report_is_folded_unless_it_alone_quotes_an_exception(name: str, count: int) -> None:
     printed = output(name)
-    reader = lines(traceback=True)
-    assert shown(reader, printed) == printed[: 4 if name.startswith("accelerate") else 0]
-    assert reader.folded[Why.FAILED] == count
-    reader = lines()
-    assert shown(reader, printed)[-count:] == printed[-count:]
+    before = printed[: 4 if name.startswith("accelerate") else 0]
     killed = [line.replace("exitcode  : 1 ", "exitcode  : -9 ") for line in printed]
-    assert shown(lines(traceback=True), killed)[-count:] == killed[-count:]
+    for given in (printed, killed):
+        reader = lines()
+        assert shown(reader, given) == before
+        assert reader.folded[Why.FAILED] == count
+    first = printed.index("Root Cause (first observed failure):")
+    quotes = [line.replace("<N/A>", "/tmp/1/error.json") for line in printed[first:]]
+    filed = printed[:first] + quotes
+    assert shown(lines(), filed)[-count:] == filed[-count:]
+    assert shown(lines(traceback=True), filed) == before
 
 
 def test_an_exit_barrier_is_folded_whole_and_nothing_behind_it() -> None:
@@ -89,7 +93,7 @@ def test_an_exit_barrier_is_folded_whole_and_nothing_behind_it() -> None:
     assert reader.folded == Counter({Why.AT_END: len(printed)})
 
 
-def test_a_banner_says_the_number_of_threads_also_of_older_torches() -> None:
+def test_a_banner_is_folded_also_of_older_torches() -> None:
     stars = "*" * 41
     setting = (
         "Setting OMP_NUM_THREADS environment variable for each process to be 1 in default, to avoid"
@@ -97,7 +101,7 @@ def test_a_banner_says_the_number_of_threads_also_of_older_torches() -> None:
     for head in (RECORD.replace("elastic/multiprocessing/api", "run"), OLD):
         reader = lines()
         assert shown(reader, [f"{head} {text}" for text in ("", stars, setting, stars)]) == []
-        assert (reader.threads, reader.folded) == ("1", Counter({Why.AT_START: 4}))
+        assert reader.folded == Counter({Why.AT_START: 4})
 
 
 @pytest.mark.parametrize(
@@ -171,8 +175,8 @@ def test_a_piece_without_an_end_is_not_held_for_ever(monkeypatch: pytest.MonkeyP
 # --- the bytes, and the line that stands for them -----------------------------------------------
 
 
-def fold(*, names_threads: bool = True) -> Fold:
-    made = Fold("torchrun", "rdzv logs r --node 1", names_threads=names_threads)
+def fold() -> Fold:
+    made = Fold("torchrun", "rdzv logs r --node 1")
     made.read(RankWords())
     return made
 
@@ -183,10 +187,7 @@ def test_one_line_stands_for_what_a_stop_printed() -> None:
         one = fold()
         one.stop()
         said = b"".join(one.take(whole[at : at + size]) for at in range(0, len(whole), size))
-        assert said == (
-            b"rdzv: torchrun sets OMP_NUM_THREADS=1 for each process of a node: "
-            b"nothing else sets it\n"
-        )
+        assert said == b""
         assert one.close() == (
             b"rdzv: torchrun printed 31 lines when rdzv stopped it: "
             b"rdzv logs r --node 1 --lines 32\n"
@@ -212,22 +213,15 @@ def test_the_command_asks_for_all_lines_from_the_first_that_is_folded() -> None:
     assert one.close().endswith(b" --lines %d\n" % printed)
 
 
-def test_of_several_nodes_one_names_what_the_banner_of_all_says() -> None:
-    whole = (OUTPUTS / "torchrun-stopped.txt").read_bytes()
-    one = fold(names_threads=False)
-    one.stop()
-    assert one.take(whole) == b""
-
-
 def test_a_report_counts_what_the_rank_itself_printed() -> None:
-    whole = (OUTPUTS / "torchrun-failed.txt").read_bytes()
+    whole = (OUTPUTS / "torchrun-failed.txt").read_bytes().replace(b"<N/A>", b"/tmp/1/error.json")
     words, one = RankWords(), fold()
     words.take(1, b"[rank1]: Traceback (most recent call last):\n[rank1]: ValueError: planted\n")
     one.read(words)
     one.take(whole)
     assert b"printed 40 lines about the rank that failed" in one.close()
     one = fold()
-    assert whole.endswith(one.take(whole).partition(b"\n")[2])
+    assert whole.endswith(one.take(whole))
     assert one.close() == b""
 
 

@@ -336,7 +336,7 @@ def test_what_a_launcher_prints_of_a_stop_is_folded_and_whole_in_the_log(
     printed = (Path(__file__).parent / "launcher_outputs" / "torchrun-stopped.txt").read_bytes()
     shown = []
     for rank in (LAUNCHER, 0, None):
-        fold = Fold("torchrun", "rdzv logs r", names_threads=False)
+        fold = Fold("torchrun", "rdzv logs r")
         log, before = tmp_path / f"{rank}.log", len(ours.read()[1])
         output = ours.sink(log, "[1] ")
         output.fold_launcher(fold)
@@ -360,7 +360,7 @@ def test_the_line_for_what_is_folded_does_not_stand_behind_an_unfinished_one(
 ) -> None:
     printed = (Path(__file__).parent / "launcher_outputs" / "torchrun-stopped.txt").read_bytes()
     output = ours.sink(tmp_path / "log", prefix)
-    output.fold_launcher(Fold("torchrun", "rdzv logs r", names_threads=False))
+    output.fold_launcher(Fold("torchrun", "rdzv logs r"))
     output.write("stderr", unfinished, 0)
     output.idle()
     output.stop()
@@ -374,7 +374,7 @@ def test_the_line_for_what_is_folded_does_not_stand_behind_an_unfinished_one(
 
 def test_without_a_log_nothing_is_folded(ours: Ours) -> None:
     printed = (Path(__file__).parent / "launcher_outputs" / "torchrun-stopped.txt").read_bytes()
-    fold = Fold("torchrun", "rdzv logs r", names_threads=True)
+    fold = Fold("torchrun", "rdzv logs r")
     output = ours.sink()
     output.fold_launcher(fold)
     output.stop()

@@ -103,7 +103,7 @@ def _read(told: Told, what: str, given: list[str], steps: str, ranks: tuple[int,
         return _spans([numbers[line].pop(0) if numbers.get(line) else -1 for line in lines])
 
     done: list[str] = []
-    before = (False, "")
+    before = False
     for number, line in enumerate(given):
         step = steps[number % len(steps)] if steps else "."
         made.is_stopped |= step == "s"
@@ -111,9 +111,9 @@ def _read(told: Told, what: str, given: list[str], steps: str, ranks: tuple[int,
         found += "+" + shown(made.idle()) if step == "i" else ""
         if found.strip("+") and found != str(number):
             done.append(f"{number}: {found}")
-        now = (made.is_behind, made.threads)
+        now = made.is_behind
         if now != before:
-            done.append(f"{number}: behind {now[0]} threads {now[1]}")
+            done.append(f"{number}: behind {now}")
         before = now
     done.append(f"end: {shown(made.end())}")
     folded = ", ".join(f"{count} {why.value}" for why, count in made.folded.items() if count)
@@ -214,9 +214,9 @@ def what_is_shown_of_a_launcher() -> Told:
     """Bytes in pieces, silences, ranks' words beside; the sentence at the end."""
     told = Bytes()
     banner = "\n".join(["", "*" * 41, THREADS, "*" * 41, ""])
-    for names, stopped, rank in ((True, False, 1), (False, True, 1), (True, True, None)):
+    for stopped, rank in ((False, 1), (True, 1), (True, None)):
         for name in NAMES:
-            fold, words = Fold("torchrun", "rdzv logs llama --rank 3", names_threads=names), None
+            fold, words = Fold("torchrun", "rdzv logs llama --rank 3"), None
             if rank is not None:
                 words = RankWords()
                 words.take(rank, b"Traceback (most rec")
@@ -234,13 +234,13 @@ def what_is_shown_of_a_launcher() -> Told:
                 if number == 3:
                     shown.append(fold.idle())
             shown += [fold.idle(), fold.idle(), fold.take(b" more\n\n"), fold.close()]
-            told.of(f"{name} {names} {stopped} {rank}", *(repr(one) for one in shown if one))
+            told.of(f"{name} {stopped} {rank}", *(repr(one) for one in shown if one))
     for length in (65_536, 65_537):
-        fold = Fold("torchrun", "rdzv logs", names_threads=True)
+        fold = Fold("torchrun", "rdzv logs")
         sizes = [len(fold.take(b"x" * length)), len(fold.take(b"y")), len(fold.close())]
         told.of(f"long {length}", *sizes)
     for lines in ([HEAD + " x"], [HEAD + " x"] * 2):
-        fold = Fold("accelerate", "rdzv logs", names_threads=False)
+        fold = Fold("accelerate", "rdzv logs")
         fold.stop()
         told.of("count", fold.take("".join(f"{line}\n" for line in lines).encode()))
         fold.pass_by(b"a\nb\nc")
@@ -605,7 +605,7 @@ def logs_of_ranks_and_of_their_node() -> Told:
                 stdout=writer,
                 stderr=its_errors,
             )
-            sink.fold_launcher(Fold("torchrun", "rdzv logs", names_threads=True))
+            sink.fold_launcher(Fold("torchrun", "rdzv logs"))
             sink.write("stdout", b"half")
             sink.write("stderr", f"{HEAD} x\n{HEAD} y".encode(), LAUNCHER)
             sink.write("stdout", b"rdzv: says\nmore\n", 1)

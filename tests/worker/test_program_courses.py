@@ -31,7 +31,7 @@ from worker.program.ending import (
     with_told_rank,
 )
 from worker.program.failure import ChildWatch
-from worker.program.family import Child, Failure, Family, Ranks
+from worker.program.family import Child, Failure, Family, Ranks, ToldEnd
 from worker.program.kept import Kept, keepers
 from worker.program.process import Program
 from worker.program.process_table import Process
@@ -677,7 +677,8 @@ def what_an_ending_says() -> Told:
         Ending(1, 9.0, rank),
         Ending(1, 9, was_told=True),
     ):
-        for end in (None, (301, 7), (302, 7), (303, 7)):
+        for pid in (None, 301, 302, 303):
+            end = None if pid is None else ToldEnd(pid, 7)
             told.of(f"{given} {end}", with_told_end(given, family, end).first_failure)
     return told.of(
         "codes", *(f"{code_words(n)} {signal_name(n)}" for n in (0, 2, 129, 137, 199, 255))

@@ -358,15 +358,13 @@ def fold_launcher(sink: Sink, asked: Start, spec: NodeSpec) -> None:
     """Show less of the launcher that is started on this node, unless all was asked for."""
     if spec.settings.raw_output or not asked.contract.argv:
         return
-    node, rows = spec.row(asked.table).node, asked.table.rows
-    with_several = [row.node for row in rows if row.nproc_per_node > 1]
+    node = spec.row(asked.table).node
     name = basename(asked.contract.argv[0])
     may_restart = asked.contract.variables.get("RDZV_MAX_RESTARTS", "0") != "0"
     epoch = f" --epoch {asked.table.epoch}" if asked.again or may_restart else ""
     fold = Fold(
         "accelerate" if name.startswith("accelerate") else "torchrun",
         f"rdzv logs {asked.table.run} --node {node}{epoch}",
-        names_threads=node == min(with_several, default=node),
     )
     sink.fold_launcher(fold)
 

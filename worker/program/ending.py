@@ -6,7 +6,7 @@ import signal
 from dataclasses import replace
 
 from rendezvous.frozen import frozen
-from worker.program.family import Failure, Family, likely_cause, with_end
+from worker.program.family import Failure, Family, ToldEnd, likely_cause, with_end
 
 _KILLED = 128 + signal.SIGKILL
 
@@ -94,20 +94,23 @@ class Ending:
         code = self.first_failure.exit_code if self.first_failure else self.exit_code
         if code != _KILLED or self.was_told or self.keeper_signal:
             return ""
-        return "rdzv did not send this SIGKILL"
+        return "rdzv did not send this signal"
 
 
-def with_told_end(ending: Ending, family: Family, told: tuple[int, int] | None) -> Ending:
-    """The same, where no end of a child was seen that explains it, and its launcher has told one.
+def with_told_end(ending: Ending, family: Family, told: ToldEnd | None) -> Ending:
+    """The same, where no end of a rank was seen that explains it, and its launcher has told one.
 
     Args:
         ending: Of the program.
         family: Its children.
-        told: The process that failed first, and its exit code; None: nothing was told.
+        told: The process that failed first; None: nothing was told.
     """
-    if told is None or ending.first_failure or ending.was_told or not ending.exit_code:
+    first = ending.first_failure
+    if told is None or ending.was_told or not ending.exit_code:
         return ending
-    return replace(ending, first_failure=likely_cause(with_end(family, *told)))
+    if first is not None and (first.rank is not None or first.pid != told.pid):
+        return ending
+    return replace(ending, first_failure=likely_cause(with_end(family, told)))
 
 
 def with_told_rank(ending: Ending, rank: int | None) -> Ending:

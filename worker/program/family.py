@@ -89,6 +89,15 @@ class Failure:
     local_rank: int | None = None
 
 
+@frozen
+class ToldEnd:
+    """What a launcher has told of the child that failed first; see `Child`."""
+
+    pid: int
+    exit_code: int
+    ranks: Ranks | None = None
+
+
 def ranks_in(environ: Mapping[str, str]) -> Ranks | None:
     """The ranks in an environment; a platform that sets RANK per node leaves LOCAL_RANK out."""
     rank, local_rank, siblings = (environ.get(name) for name in RANK_VARIABLES)
@@ -161,16 +170,17 @@ def likely_cause(family: Family) -> Failure | None:
     return found if found and not _is_missed(ranks, found.ended_at) else None
 
 
-def with_end(family: Family, pid: int, exit_code: int) -> Family:
-    """The same, where a launcher has told how a child ended which it reaped before that could be
-    read."""
-    children = (
-        replace(child, exit_code=exit_code)
-        if child.pid == pid and child.ended_at is not None and child.exit_code is None
-        else child
-        for child in family.children
-    )
-    return replace(family, children=tuple(children))
+def with_end(family: Family, told: ToldEnd) -> Family:
+    """The same, where a launcher has told of a child that ended before its ranks could be read, or
+    that it reaped before its exit code could be."""
+    return replace(family, children=tuple(_with_end(child, told) for child in family.children))
+
+
+def _with_end(child: Child, told: ToldEnd) -> Child:
+    if child.pid != told.pid or child.ended_at is None:
+        return child
+    code = told.exit_code if child.exit_code is None else child.exit_code
+    return replace(child, exit_code=code, ranks=child.ranks or told.ranks)
 
 
 def _earliest(*failures: Failure | None) -> Failure | None:

@@ -16,13 +16,11 @@ class Fold:
     Args:
         launcher: Its name, for a person.
         command: What shows the log, to which the number of lines is added: `rdzv logs RUN`.
-        names_threads: Whether this node is the one that says what the banner of every node says.
     """
 
-    def __init__(self, launcher: str, command: str, *, names_threads: bool) -> None:
+    def __init__(self, launcher: str, command: str) -> None:
         self._launcher = launcher
         self._command = command
-        self._names_threads = names_threads
         self._lines = LauncherLines(self._has_traceback)
         self._words: RankWords | None = None
         self._rest = b""
@@ -58,10 +56,7 @@ class Fold:
     def _shown(self, lines: list[bytes]) -> bytes:
         shown = b""
         for line in lines:
-            threads = self._lines.threads
             shown += _joined(self._lines.take(line.decode("utf-8", "surrogateescape")))
-            if self._names_threads and not threads and self._lines.threads:
-                shown += f"rdzv: {self._words_of_threads()}\n".encode()
             self._count(1)
         return shown
 
@@ -73,15 +68,9 @@ class Fold:
         rest, self._rest = self._rest, b""
         return _joined(self._lines.end()) + rest if rest else b""
 
-    def _words_of_threads(self) -> str:
-        return (
-            f"{self._launcher} sets OMP_NUM_THREADS={self._lines.threads} for each process of a "
-            "node: nothing else sets it"
-        )
-
     def _words_at_end(self) -> list[str]:
         reasons = {
-            Why.FAILED: "about the rank that failed, whose own traceback is above",
+            Why.FAILED: "about the rank that failed",
             Why.STOPPED: "when rdzv stopped it",
             Why.AT_END: "at its end, after its ranks had ended well",
         }

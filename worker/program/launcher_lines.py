@@ -6,10 +6,12 @@ these a line is folded only where its form is known:
     at its start   the banner about OMP_NUM_THREADS
     at its end     the exit barrier that found the other nodes gone, after all ranks had ended well
     stopped        its records, tracebacks and reports once rdzv has stopped the program
-    failed         its report of a rank that has printed its own traceback
+    failed         its report of a rank that failed, unless a cause may stand there alone
 
-A cause is never folded: what comes before the stop is held for a moment and then shown, and so is
-all that does not fit.
+A report without an error file has of a rank its number, time, exit code and signal, which rdzv
+tells as well. One with such a file quotes the exception, and is shown where the rank has not
+printed a traceback. What comes before the stop is held for a moment and then shown, and so is all
+that does not fit.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ _RECORDS = (
 _LOUD = "WEC"
 """Levels that torchrun has by default: a person has asked for the others."""
 _BANNER = re.compile(
-    r"\*{20,}|Setting OMP_NUM_THREADS environment variable for each process to be (?P<number>\d+) "
+    r"\*{20,}|(?P<setting>Setting OMP_NUM_THREADS environment variable for each process to be )\d+ "
     r"in default.*|"
 )
 _BARRIER = "Error waiting on exit barrier. Elapsed: "
@@ -70,9 +72,7 @@ _BEHIND = re.compile(
 _RULE = re.compile(r"={20,}")
 _FIRST = "Root Cause (first observed failure):"
 _LOCAL = re.compile(r"  rank      : \d+ \(local_rank: (?P<rank>\d+)\)")
-_CODE = re.compile(r"  exitcode  : (?P<code>-?\d+) ")
-_BY_EXCEPTION = (1, -6)
-"""Exit codes of Python after a traceback: where threads of C++ run on, it aborts."""
+_NO_FILE = "  error_file: <N/A>"
 
 
 class Why(Enum):
@@ -92,13 +92,11 @@ class LauncherLines:
 
     Attributes:
         folded: How many lines were folded, by the reason.
-        threads: What the banner said that it sets OMP_NUM_THREADS to; empty: nothing.
         is_stopped: Whether rdzv has stopped the program; its owner sets this.
     """
 
     def __init__(self, has_traceback: Callable[[int], bool]) -> None:
         self.folded: Counter[Why] = Counter()
-        self.threads = ""
         self.is_stopped = False
         self._has_traceback = has_traceback
         self._held: list[str] = []
@@ -106,7 +104,6 @@ class LauncherLines:
         self._block: list[str] = []
         self._may_follow = False
         self._barrier = ""
-        self._number = ""
 
     @property
     def is_behind(self) -> bool:
@@ -156,20 +153,17 @@ class LauncherLines:
     def _in_banner(self, line: str) -> list[str]:
         """As `-m torch.distributed.run` prints it: its logger has another name, and no format."""
         banner = _BANNER.fullmatch(line)
-        if banner is None or (banner["number"] is not None) != (len(self._block) == 2):
+        if banner is None or bool(banner["setting"]) != (len(self._block) == 2):
             return [*self._give_up(), *self._next(line)]
         self._block.append(line)
-        self._number = banner["number"] or self._number
         if len(self._block) == 4:
-            self.threads = self._number
             self.folded[Why.AT_START] += 4
             self._block, self._next = [], self._at_any
         return []
 
     def _record(self, record: re.Match[str], line: str) -> list[str]:
         text, file = record["text"].rstrip(), record["file"]
-        if file == "run" and (banner := _BANNER.fullmatch(text)):
-            self.threads = banner["number"] or self.threads
+        if file == "run" and _BANNER.fullmatch(text):
             return self._fold(Why.AT_START)
         if text.startswith(_BARRIER):
             self._barrier = record["head"]
@@ -206,7 +200,7 @@ class LauncherLines:
         rule = next(one for one in self._block if _RULE.fullmatch(one))
         if line != rule:
             return []
-        told = self._shows_cause(self._block)
+        told = self._is_told(self._block)
         shown = self._close()
         if self._held and told:
             self.folded[Why.FAILED] += len(self._held)
@@ -245,14 +239,11 @@ class LauncherLines:
         block, self._block, self._next = self._block, [], self._at_any
         return [*self._decide(), *block]
 
-    def _shows_cause(self, report: list[str]) -> bool:
-        """Return whether the rank that a report names as the first has shown the cause itself."""
+    def _is_told(self, report: list[str]) -> bool:
+        """Whether what a report says of the rank that failed first is told elsewhere, too."""
         first = report[report.index(_FIRST) :] if _FIRST in report else []
         ranks = [int(found["rank"]) for line in first if (found := _LOCAL.match(line))]
-        codes = [int(found["code"]) for line in first if (found := _CODE.match(line))]
-        if not ranks or not codes or codes[0] not in _BY_EXCEPTION:
-            return False
-        return self._has_traceback(ranks[0])
+        return bool(ranks) and (_NO_FILE in first or self._has_traceback(ranks[0]))
 
 
 def _record(line: str) -> re.Match[str] | None:
