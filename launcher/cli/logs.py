@@ -76,7 +76,8 @@ class _Text(click.ParamType[str]):
     default=20,
     show_default=True,
     metavar="N",
-    help="How many lines of each log to show. With --since, all when not set, at most 10000.",
+    help="How many lines of each log to show. When not set, what launchers such as torchrun print "
+    "at their end is left out; with --since, all lines are shown, at most 10000.",
 )
 @click.option("--follow", is_flag=True, help="Keep streaming new lines until the run ends.")
 @click.option("--registry", is_flag=True, help="Also show what the registry and the agents log.")
@@ -113,7 +114,7 @@ def logs(
             hint="a line that contains one of the texts is shown",
         )
     source = click.get_current_context().get_parameter_source("lines")
-    if chosen["since"] is not None and source is click.core.ParameterSource.DEFAULT:
+    if source is click.core.ParameterSource.DEFAULT:
         lines = None
     from launcher.show.logs import show_logs
     from launcher.state.find_run import find_run

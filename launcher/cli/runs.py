@@ -98,7 +98,9 @@ def _look_into(folder: Path) -> None:
     is_flag=True,
     help="Show each node's machine: CPUs, memory, disks, GPUs and versions.",
 )
-@click.option("--all", "everything", is_flag=True, help="List every run, not only the newest 20.")
+@click.option(
+    "--all", "everything", is_flag=True, help="List all launches, not only the newest 20."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(
     run: str | None,
@@ -111,7 +113,7 @@ def status(
     everything: bool,
     as_json: bool,
 ) -> None:
-    """List the runs that were launched on this machine, newest first, or show one.
+    """List what was launched on this machine, newest first, or show one run.
 
     \b
     Examples:
@@ -172,7 +174,7 @@ def metrics(run: str, state_dir: Path | None, plot: Path | None, as_json: bool) 
 @click.command()
 @click.argument("run", shell_complete=run_ids)
 @STATE_DIR
-@click.option("--reason", default="rdzv cancel", show_default=True, help="Reason to record.")
+@click.option("--reason", default="", help="Reason to record.")
 def cancel(run: str, state_dir: Path | None, reason: str) -> None:
     """Cancel a run launched on this machine.
 

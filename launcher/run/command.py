@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
@@ -28,10 +29,13 @@ from launcher.run.values import SIGNALS
 from launcher.settings import LaunchSettings
 from launcher.show.board import Board, JsonBoard
 from launcher.show.first_line import first_line
+from launcher.show.former import launched_before
 from launcher.show.last_line import last_line
 from launcher.state.prune import prune_after_launch
 from launcher.state.state_dir import StateDir
+from launcher.terminal import width_of
 from rendezvous.wire.errors import ArmingFailed, error_from_code
+from rendezvous.wire.words import all_of
 from worker.contracts import needs_of
 from worker.counts import check_processes
 from worker.machine.cpus import count_cpus
@@ -133,13 +137,15 @@ def _begin(prepared: Preparation, world: LaunchEnvironment) -> Coroutine[Any, An
     )
     of_several = settings.node_rank is not None and not prepared.symmetric
     if of_several and plan.site.loopback and plan.slots > 1:
-        board.say(f"RDZV_TOKEN is not set: all {plan.slots} nodes run on this machine")
+        board.say(f"RDZV_TOKEN is not set: {all_of(plan.slots)} run on this machine")
     state.acquire()
     try:
         if isinstance(board, JsonBoard):
             board.begin(plan.run, state.path)
         if _nothing_refuses(prepared, state, world):
             world.echo(first_line(plan, state))
+            if before := launched_before(state):
+                world.echo(before)
         world.fork("_registry", int(prepared.standing is None))
         if nodes := prepared.nodes_here:
             from worker.agent import run_agent  # noqa: F401 (once, for all of the forks)
@@ -177,7 +183,8 @@ async def _launch(
     result = work.result
     if result is None:
         return SIGNALS + (outcome.signal or 0)
-    world.echo(last_line(plan.run, result, state))
+    apart = width_of(sys.stderr) is not None
+    world.echo(last_line(plan.run, result, state, apart=apart))
     prune_after_launch(prepared.root)
     return result.exit_code
 

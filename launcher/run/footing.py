@@ -14,7 +14,8 @@ from launcher.run.ground import Former, Wanted
 from launcher.run.preparation import Preparation
 from launcher.run.values import Fresh, Ground, Key, Resumed
 from launcher.schedulers.contract import Scheduler
-from launcher.state.state_dir import LaunchRecord, StateDir
+from launcher.state.launch_record import LaunchRecord
+from launcher.state.state_dir import StateDir
 from launcher.symmetric.platforms import restarts_of_job
 from launcher.symmetric.start import group_launch_id
 from rendezvous.talk.credentials import Credential, RunKeys, registry_credential

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from launcher.show.epochs import after_starts, epoch_words
 from launcher.show.run_list import duration
@@ -12,6 +13,8 @@ from launcher.state.state_dir import StateDir
 from rendezvous.wire.errors import Cause
 from rendezvous.wire.run import EpochEnd, Result
 from rendezvous.wire.words import node_name, printable
+from worker.program.log_file import read_log_name
+from worker.program.rank_logs import rank_log_name
 
 _SAYS = re.compile(r"\w")
 """mpirun ends what it says with a line of dashes."""
@@ -24,7 +27,9 @@ _MOST_OF_EPOCH = 120
 _LOCAL = "local"
 
 
-def last_line(run: str, result: Result, state: StateDir, *, whole: bool = False) -> str:
+def last_line(
+    run: str, result: Result, state: StateDir, *, whole: bool = False, apart: bool = False
+) -> str:
     """The result, the first cause, what to do, whose the exit code is, and where the rest is; the
     tail, and where the other nodes' output is, stand above.
 
@@ -33,9 +38,10 @@ def last_line(run: str, result: Result, state: StateDir, *, whole: bool = False)
         result: How it ended.
         state: Its folder.
         whole: Show all of a long cause; else its beginning, and where the rest is.
+        apart: Give each of them a line, for a terminal; a log is searched for one line.
     """
     lines = []
-    message, rest = (result.message, "") if whole else _beginning(run, result.message)
+    message, rest = (result.message, []) if whole else _beginning(run, result.message)
     after = after_starts(result.epochs, result.replacements)
     joint = ", but" if result.warning else ":"
     record = state.record()
@@ -50,45 +56,59 @@ def last_line(run: str, result: Result, state: StateDir, *, whole: bool = False)
         last = next(said, result.tail[-1])
         if last.strip() not in result.message and not _is_quoted(last, result):
             text += f"; its last output: {printable(last.strip(), _MOST_MESSAGE)!r}"
+    told = [text]
     if result.hint:
-        text += f"; {_with_names(run, result)}"
-    most = _MOST_MESSAGE if whole else _MOST_OF_EPOCH
-    text += "".join(f"; {words}" for words in _epochs(run, result.epochs, most))
+        told.append(f"{'next: ' * apart}{hint_of(run, result.hint, result.rank)}")
+    told += _epochs(run, result.epochs, _MOST_MESSAGE if whole else _MOST_OF_EPOCH)
     if result.code == Cause.JOIN_TIMEOUT and record is not None and not result.evidence:
-        place = record.registry_place()
-        text += f" ({place.where()})"
-    if result.status == "failed":
-        whose = "the program's" if result.exit_code_of == "program" else "rdzv's"
-        text += f"; exit code {result.exit_code} ({whose})"
-    log = result.log or (str(state.logs) if result.status == "failed" else "")
-    if log and result.status != "ok":
-        local = os.path.exists(log)
-        text += f"; log: {log if local or not result.hostname else f'{result.hostname}:{log}'}"
-    if result.status == "failed" and not (result.log and os.path.exists(result.log)):
-        words = state.last_words
-        text += f"; last output kept in {words.path}" if words.epochs() else ""
-    text += rest
+        told[-1] += f" ({record.registry_place().where()})"
+    if where := [*_places(result, state), *rest]:
+        told.append("; ".join(where))
     ran = result.status == "ok" or (result.status == "failed" and result.exit_code_of == "program")
     if ran and record is not None and record.scheduler != _LOCAL and record.nodes != "1":
         lines.append(f"the output of the other nodes: rdzv logs {run}")
-    return "\n".join(f"rdzv: {line}" for line in [*lines, text])
+    lines += [told[0], *(f"  {words}" for words in told[1:])] if apart else ["; ".join(told)]
+    return "\n".join(f"rdzv: {line}" for line in lines)
 
 
-def _with_names(run: str, result: Result) -> str:
+def _places(result: Result, state: StateDir) -> Iterator[str]:
+    """Whose the exit code of a failure is, and where the output is."""
+    failed = result.status == "failed"
+    if failed:
+        whose = "the program's" if result.exit_code_of == "program" else "rdzv's"
+        yield f"exit code {result.exit_code} ({whose})"
+    log = _log_of(result) or (str(state.logs) if failed else "")
+    is_here = os.path.exists(log)
+    if log and result.status != "ok":
+        yield f"log: {log if is_here or not result.hostname else f'{result.hostname}:{log}'}"
+    if failed and not (result.log and is_here) and (words := state.last_words).epochs():
+        yield f"last output kept in {words.path}"
+
+
+def _log_of(result: Result) -> str:
+    """The log of the rank that failed first where it is here, else its node's."""
+    path = Path(result.log)
+    if result.rank is None or (found := read_log_name(path.name)) is None:
+        return result.log
+    own = path.with_name(rank_log_name(result.rank, found[1]))
+    return str(own) if os.path.exists(own) else result.log
+
+
+def hint_of(run: str, hint: str, rank: int | None = None) -> str:
     """The hint with the run that its commands are about, and the rank whose log is meant."""
-    hint = _COMMAND.sub(rf"rdzv \1 {run}", result.hint)
-    if result.rank is None:
+    hint = _COMMAND.sub(rf"rdzv \1 {run}", hint)
+    if rank is None:
         return hint
-    return hint.replace(f"rdzv logs {run}", f"rdzv logs {run} --rank {result.rank}")
+    return hint.replace(f"rdzv logs {run}", f"rdzv logs {run} --rank {rank}")
 
 
-def _beginning(run: str, message: str) -> tuple[str, str]:
+def _beginning(run: str, message: str) -> tuple[str, list[str]]:
     """The beginning of a long message, to the end of a word, and where all of it is."""
     if len(message) <= _MOST_MESSAGE:
-        return message, ""
+        return message, []
     kept = message[: _MOST_MESSAGE - 1]
     kept = kept[: kept.rfind(" ")] if " " in kept[_MOST_MESSAGE // 2 :] else kept
-    return f"{kept.rstrip(',;: ')}…", f"; the whole cause: rdzv status {run}"
+    return f"{kept.rstrip(',;: ')}…", [f"the whole cause: rdzv status {run}"]
 
 
 def _took(result: Result, state: StateDir) -> str:

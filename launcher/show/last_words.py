@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from launcher.state.state_dir import KeptResult, StateDir
+from launcher.state.launch_record import KeptResult
+from launcher.state.state_dir import StateDir
 from rendezvous.wire.run import SlotStatus
 
 

@@ -18,6 +18,12 @@ from typing import Any
 
 import click
 
+from launcher.show.launcher_reports import (
+    MOST_LEFT_OUT,
+    may_have_reports,
+    was_stopped,
+    without_reports,
+)
 from launcher.show.log_sources import Chosen, Source, Which
 from launcher.state.state_dir import StateDir
 from rendezvous.wire.errors import RdzvError, UsageError
@@ -41,17 +47,18 @@ async def show_logs(
     Args:
         state: Of the run.
         environ: For the scheduler's commands.
-        lines: How many of each; None: 20, or where `since` is given all that it leaves.
+        lines: How many of each; None: 20 without what launchers print at their end, or where
+            `since` is given all that it leaves.
         follow: Go on with what comes, until the run is over.
         chosen: As `Chosen` has it.
     """
     asked = Chosen(**chosen)
     which = Which(state, environ, asked)
-    most = _Most(lines, asked.since)
+    result = None if state.is_held() else state.result()
+    most = _Most(lines, asked.since, result)
     if follow:
         await _follow(which, most)
         return 0
-    result = None if state.is_held() else state.result()
     if result is not None and result.status == "failed" and asked.is_whole:
         return await _print_failed(which, result, most)
     printed = await _print(which.sources(), most)
@@ -68,11 +75,36 @@ async def show_logs(
 
 @dataclass
 class _Most:
-    """How many lines of a log are shown; and of which of them that was said."""
+    """How many lines of a log are shown, and of which of them that was said; where nobody said how
+    many, what a launcher printed at its end is left out."""
 
     lines: int | None
     since: float | None
+    result: Result | None = None
     said: set[str] = field(default_factory=set)
+    left_out: int = 0
+
+    async def read(self, source: Source) -> list[str]:
+        """The newest lines of a log. Raises RdzvError."""
+        is_plain = (
+            self.lines is not None or self.since is not None or not may_have_reports(source.name)
+        )
+        count = self.of(source)
+        most = count if is_plain else count + MOST_LEFT_OUT
+        found = [line async for line in source.read(lines=most, follow=False)]
+        if is_plain:
+            return found
+        shown = without_reports(found, is_stopped=was_stopped(source.name, self.result))
+        self.left_out = max(self.left_out, len(found) - len(shown))
+        return shown[-count:]
+
+    def say_left_out(self) -> None:
+        """Say how what was left out is shown."""
+        if self.left_out:
+            more = f"--lines {LINES + self.left_out} shows it"
+            click.echo(
+                f"rdzv: what the launchers printed at their end is left out; {more}", err=True
+            )
 
     def of(self, source: Source) -> int:
         """Of this log, unless more were asked for."""
@@ -138,7 +170,7 @@ async def _print(sources: list[Source], most: _Most) -> _Printed:
     async def read(source: Source) -> list[str] | RdzvError:
         async with gate:
             try:
-                return [line async for line in source.read(lines=most.of(source), follow=False)]
+                return await most.read(source)
             except RdzvError as exc:
                 return exc
 
@@ -156,6 +188,7 @@ async def _print(sources: list[Source], most: _Most) -> _Printed:
         for line in found:
             click.echo(line)
     most.say_timeless(sources)
+    most.say_left_out()
     return printed
 
 

@@ -1,4 +1,4 @@
-"""`rdzv status` without a run: a line for each run that was launched here, the newest first."""
+"""`rdzv status` without a run: a line for each launch on this machine, the newest first."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ import time
 import unicodedata
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from launcher.state.find_run import registry_of
-from launcher.state.state_dir import KeptResult, LaunchRecord, StateDir, recorded_runs
+from launcher.state.former_launches import FormerLaunch, former_launches
+from launcher.state.launch_record import KeptResult, LaunchRecord
+from launcher.state.state_dir import StateDir, recorded_runs
 from launcher.terminal import width_of
 from rendezvous.frozen import frozen
 from rendezvous.wire.errors import RdzvError
@@ -38,7 +40,7 @@ _LEAST_REASON = 30
 _INDENT = 4
 _OF_RANK = re.compile(
     r"node (?P<node>\d+) \([^)]*\) failed: rank (?P<rank>\d+) ended with exit code \d+"
-    r"(?: \(signal [^)]*\))?[:;] (?P<why>.+)"
+    r"(?: \((?P<signal>signal [^)]*)\))?[:;] (?P<why>.+)"
 )
 _BETWEEN = "  "
 _MOST_CHARACTERS = 4_000
@@ -47,7 +49,7 @@ _HEAD = ("RUN", "STATE", "NODES", "STARTED", "TOOK", "COMMAND", "REASON")
 
 @frozen
 class Row:
-    """What is told of a run.
+    """What is told of a launch of a run.
 
     Attributes:
         state: `ok`, `failed` or `cancelled`; killed: its launcher was; while it lives its phase, or
@@ -57,6 +59,7 @@ class Row:
         nodes: As --nnodes has it.
         took_seconds: Until its end, or until now; None where nobody knows.
         reason: Why it stands as it does.
+        former: Whether the run was launched again since.
     """
 
     run: str
@@ -68,14 +71,15 @@ class Row:
     took_seconds: float | None
     command: Sequence[str]
     reason: str
+    former: bool = False
 
 
 async def show_runs(root: Path, *, everything: bool, as_json: bool) -> int:
-    """Print the newest runs, or everything; JSON has all of them."""
-    known = recorded_runs(root)
+    """Print the newest launches, or everything; JSON has all of them."""
+    known = _launches(root)
     shown = known if everything or as_json else known[:NEWEST]
     gate = asyncio.Semaphore(_ASKED_AT_ONCE)
-    rows = await asyncio.gather(*(row_of(*one, gate) for one in shown))
+    rows = await asyncio.gather(*(_row_of_launch(*one, gate) for one in shown))
     if as_json:
         click.echo(json.dumps([asdict(row) for row in rows], indent=1))
         return 0
@@ -90,6 +94,27 @@ async def show_runs(root: Path, *, everything: bool, as_json: bool) -> int:
     if more := len(known) - len(shown):
         click.echo(f"and {more} more: rdzv status --all", err=True)
     return 0
+
+
+_Launch = tuple[StateDir, LaunchRecord | None, FormerLaunch | None]
+
+
+def _launches(root: Path) -> list[_Launch]:
+    """All launches here, each run's former ones among them, the newest first."""
+    found: list[_Launch] = []
+    for state, record in recorded_runs(root):
+        found.append((state, record, None))
+        found += [(state, one.record, one) for one in former_launches(state.path)]
+    return sorted(found, key=lambda one: one[1].started_at if one[1] else 0.0, reverse=True)
+
+
+async def _row_of_launch(
+    state: StateDir,
+    record: LaunchRecord | None,
+    former: FormerLaunch | None,
+    gate: asyncio.Semaphore,
+) -> Row:
+    return former_row(state, former) if former else await row_of(state, record, gate)
 
 
 Connect = Callable[[StateDir, float], "AbstractAsyncContextManager[RegistryClient]"]
@@ -114,6 +139,12 @@ async def row_of(
     except RdzvError as exc:  # a launch that is just ending has its result, and no registry
         return _row(state, record, result, "silent", exc.message)
     return _row(state, record, None, str(status.phase), status.reason)
+
+
+def former_row(state: StateDir, launch: FormerLaunch) -> Row:
+    """How a former launch of a run ended."""
+    row = _row(state, launch.record, launch.result, "killed", KILLED)
+    return replace(row, former=True)
 
 
 def _row(
@@ -170,6 +201,13 @@ def table_lines(rows: Sequence[Row], width: int | None) -> list[str]:
     return [cut(line, width) for line in lines]
 
 
+def in_short(row: Row) -> str:
+    """How a launch ended, in a line: `failed (1), 2026-11-28 14:02, took 7 s: no torchrun`."""
+    state, _, started, took, _, reason = _cells(row)[1:]
+    times = [words for words in (started, took and f"took {took}") if words]
+    return ", ".join([state, *times]) + (reason and f": {reason}")
+
+
 def facts(row: Row) -> list[str]:
     """The same of one run, a line for each."""
     state, *rest = _cells(row)[1:6]
@@ -195,7 +233,8 @@ def _cells(row: Row) -> tuple[str, ...]:
 def _short(row: Row, reason: str) -> str:
     """The reason without what its row says already: the run, and the exit code."""
     if (found := _OF_RANK.match(reason)) is not None:
-        return f"rank {found['rank']} (node {found['node']}): {found['why']}"
+        why = "; ".join(filter(None, (found["signal"], found["why"])))
+        return f"rank {found['rank']} (node {found['node']}): {why}"
     return reason.removeprefix(f"run '{row.run}' was ")
 
 

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import click
 
+from launcher.show.former import former_lines, former_values
 from launcher.show.last_line import last_line
+from launcher.show.metrics import read_metrics
 from launcher.show.progress import draw_metrics, show
 from launcher.show.run_list import FACTS_AT, facts, row_of
 from launcher.show.slot_table import draw
@@ -32,13 +34,18 @@ async def show_status(root: Path, run: str, *, as_json: bool) -> int:
     result, is_over = state.result(), not state.is_held()
     if result is not None and is_over:
         row = await row_of(state, state.record())
-        shown = asdict(row) | result.model_dump(mode="json")
+        shown = asdict(row) | result.model_dump(mode="json") | former_values(state)
         width = width_of(sys.stdout)
         if as_json:
             click.echo(json.dumps(shown, indent=1))
             return 0
-        click.echo(fold_lines("\n".join(facts(row)), width, FACTS_AT))
-        click.echo(fold_lines(last_line(run, result, state, whole=True), width, _WORDS_AT))
+        lines = [*facts(row), f"files    {state.path}"]
+        if any(True for _ in read_metrics(state)):
+            lines.append(f"metrics  rdzv metrics {run}")
+        click.echo(fold_lines("\n".join(lines), width, FACTS_AT))
+        words = last_line(run, result, state, whole=True, apart=width is not None)
+        click.echo(fold_lines(words, width, _WORDS_AT))
+        _echo_former(state)
         return 0
     from rich.console import Console, Group
 
@@ -47,7 +54,8 @@ async def show_status(root: Path, run: str, *, as_json: bool) -> int:
     rows = metrics.rows if metrics is not None else []
     if as_json:
         values = [row.model_dump() for row in rows]
-        click.echo(json.dumps({**status.model_dump(mode="json"), "metrics": values}, indent=1))
+        told = status.model_dump(mode="json") | {"metrics": values} | former_values(state)
+        click.echo(json.dumps(told, indent=1))
         return 0
     Console(file=sys.stdout, highlight=False).print(draw(status))
     for ask in status.refused:
@@ -56,7 +64,14 @@ async def show_status(root: Path, run: str, *, as_json: bool) -> int:
     if metrics is not None and rows:
         elapsed = metrics.elapsed_seconds
         show(Group("", draw_metrics(rows, status=status, elapsed_seconds=elapsed)))
+    _echo_former(state)
     return 0
+
+
+def _echo_former(state: StateDir) -> None:
+    """How the launches before this one ended, below it."""
+    for line in former_lines(state):
+        click.echo(fold_lines(line, width_of(sys.stdout), FACTS_AT))
 
 
 async def _ask_metrics(state: StateDir) -> RunMetrics | None:

@@ -30,7 +30,7 @@ _MOST_SECONDS = 0.3
 _WRITTEN = ("launch.json", "result.json", "recording.jsonl", "journal.sqlite", "journal.sqlite-wal")
 _FILES = re.compile(
     r"(launch|registry|result|status|table|report|machines)\.json|secret|key\.pem|certificate\.(pem|der)"
-    r"|(worker-runs|metrics)\.jsonl|recording\.jsonl(\.first|\.1)?|\.[^/]+\.new"
+    r"|(worker-runs|metrics|former-launches)\.jsonl|recording\.jsonl(\.first|\.1)?|\.[^/]+\.new"
     r"|journal\.sqlite(-wal|-shm|-journal)?|submissions/[^/]+"
     rf"|(logs|{FORMER_LOGS})/({OWN_LOGS})|({FORMER_LOGS}/)?{LAST_WORDS}/{WORDS_FILES}"
 )

@@ -17,6 +17,7 @@
     result.json      how the launch ended
     logs/            one file for each node, and the registry's own
     former-logs/     those of the former launch
+    former-launches.jsonl    how the former launches ended, the newest first
     submissions/     rendered specs, where a scheduler needs them as files
 """
 
@@ -36,14 +37,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from launcher.state import run_secret
+from launcher.state.former_launches import FORMER_LAUNCHES, FormerLaunch, with_former
 from launcher.state.former_logs import FORMER_LOGS, set_aside, set_words_aside
 from launcher.state.last_words import LAST_WORDS, LastWordsFolder
+from launcher.state.launch_record import KeptResult, LaunchRecord
 from launcher.state.ledger import Ledger
 from rendezvous.talk.credentials import RunKeys, new_secret
-from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.errors import RunExists, UsageError
 from rendezvous.wire.run import Result
 from rendezvous.wire.words import printable
@@ -60,61 +62,6 @@ _LOOKS_SECONDS = 0.2
 """Somebody who only looks whether the lock is held, or removes an old run, has it for a moment."""
 _LONGEST_JOURNAL = 504
 """Bytes; SQLite takes paths of 512, and needs eight for the names of its own files beside it."""
-
-
-class LaunchRecord(BaseModel):
-    """`launch.json`: what `status`, `cancel` and a resumed launch need to know.
-
-    Attributes:
-        scheduler: What starts its worker runs.
-        place: Where its registry is.
-        owns_registry: Whether the registry is the launch's own.
-        host: The launcher's.
-        nodes: How many, as --nnodes has it.
-        options: What decides how its programs are started, for `rdzv status --env`.
-        fingerprint: Of what the registry does not compare when it is launched again.
-    """
-
-    model_config = ConfigDict(extra="ignore", frozen=True, populate_by_name=True)
-
-    run: str
-    launch_id: str
-    scheduler: str
-    place: dict[str, Any]
-    owns_registry: bool = True
-    host: str = ""
-    nodes: str = ""
-    options: dict[str, Any] = Field({}, alias="wishes")
-    fingerprint: str = ""
-    pid: int = 0
-    started_at: float = 0.0
-
-    def registry_place(self) -> RegistryPlace:
-        """Where this launch's registry is."""
-        return RegistryPlace.from_json(self.place)
-
-    @property
-    def command(self) -> list[str]:
-        """COMMAND, in words; of a benchmark the command that a person gave."""
-        words = list(map(str, self.options.get("command", ())))
-        return ["rdzv", "bench", *words] if self.is_bench else words
-
-    @property
-    def is_bench(self) -> bool:
-        """Whether it is a benchmark of the network: `rdzv bench`."""
-        return self.options.get("framework") == "bench"
-
-
-class KeptResult(Result):
-    """`result.json`: how the launch ended, and when by the wall clock."""
-
-    ended_at: float = 0.0
-    last_words: str = Field("", description="The folder with the last words of its ranks.")
-
-    def took_seconds(self, record: LaunchRecord | None) -> float | None:
-        """From the launch's start to its end; None where nobody knows."""
-        started = record.started_at if record else 0.0
-        return max(0.0, self.ended_at - started) if self.ended_at and started else None
 
 
 class StateDir:
@@ -362,13 +309,17 @@ class StateDir:
         return self.write(name, json.dumps(value, indent=1).encode())
 
     def forget_launch(self, kept: Collection[str] = (), *, log_dir: Path | None = None) -> None:
-        """Make room for a new launch; what may still exist at a scheduler stays, and the logs do,
-        out of its way.
+        """Make room for a new launch; what may still exist at a scheduler stays, and the logs and
+        how it ended do, out of its way.
 
         Args:
             kept: Names of worker runs that could not be ended.
             log_dir: A folder for logs that is the user's: nothing in it is moved.
         """
+        if (record := self.record()) is not None:
+            launch = FormerLaunch(record=record, result=self.result())
+            with contextlib.suppress(UsageError):  # no reason not to launch
+                self.write(FORMER_LAUNCHES, with_former(self.path, launch))
         if log_dir is None or not _is_within(log_dir, self.path):
             set_aside(self.path)
         set_words_aside(self.path)

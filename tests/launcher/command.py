@@ -11,7 +11,8 @@ from click.testing import CliRunner, Result
 from launcher.cli import main
 from launcher.plan.plan import Plan, Site, Spec, make_plan
 from launcher.settings import LaunchSettings
-from launcher.state.state_dir import LaunchRecord, StateDir
+from launcher.state.launch_record import LaunchRecord
+from launcher.state.state_dir import StateDir
 from rendezvous.talk.join_string import RegistryPlace
 
 LAUNCH_ID = "k7f2a9c1xy"

@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from launcher.state.state_dir import LaunchRecord, StateDir
+from launcher.state.launch_record import LaunchRecord
+from launcher.state.state_dir import StateDir
 from launcher.symmetric.claim import Host
 from rendezvous.talk.credentials import RunKeys, registry_credential
 from rendezvous.talk.join_string import (

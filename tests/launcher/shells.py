@@ -565,6 +565,7 @@ def _content(path: Path) -> str:
 def _record(record: dict[str, Any]) -> str:
     for name in _TIMES:
         record.pop(name, None)
+        record.get("record", {}).pop(name, None)
     for name in _LONG:
         if name in record:
             record[name] = len(record[name])

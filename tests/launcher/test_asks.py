@@ -127,14 +127,14 @@ def state_record(state: StateDir) -> Any:
 def test_a_run_that_lives_is_asked_though_a_former_launch_has_ended(
     registry: Registry, state: StateDir
 ) -> None:
-    state.write_result(Result(status="ok", exit_code=0, message="all 2 nodes ended"))
+    state.write_result(Result(status="ok", exit_code=0, message="both nodes ended"))
     assert "gpu-9" in said(state, "status", "llama")
     assert "rank 5 (node 1, gpu-7)" in said(state, "look", "llama")
     assert said(state, "cancel", "llama") == "it is cancelled by a person\n"
     assert said(state, "restart", "llama") == "run 'llama': it restarts\n"
     assert said(state, "drain", "llama", "1") == (
-        "no node may take the place of node 1 (--on-node-loss fail): its programs are stopped "
-        "before it leaves, and the run ends\nrun 'llama': it leaves\n"
+        "no node may take the place of node 1 (--on-node-loss fail), so run 'llama' will end\n"
+        "run 'llama': it leaves\n"
     )
 
 
@@ -183,7 +183,7 @@ async def test_two_looks_are_so_far_apart_and_the_second_is_shown(
 def test_a_cancel_tells_why(registry: Registry, state: StateDir) -> None:
     assert said(state, "cancel", "llama", "--reason", "enough") == "it is cancelled by a person\n"
     ((call, sent),) = registry.asked
-    assert (call, sent) == (f"DELETE {RUN}", {"reason": "enough"})
+    assert (call, sent) == (f"DELETE {RUN}", {"reason": "rdzv cancel: enough"})
 
 
 @pytest.mark.parametrize(
@@ -191,9 +191,12 @@ def test_a_cancel_tells_why(registry: Registry, state: StateDir) -> None:
     [
         (
             Result(status="cancelled", exit_code=84, message="run 'llama' was cancelled"),
-            "run 'llama' was cancelled",
+            "run 'llama' has already ended: it was cancelled",
         ),
-        (Result(status="ok", exit_code=0, message="all ended"), "run 'llama' has ended: all ended"),
+        (
+            Result(status="ok", exit_code=0, message="all ended"),
+            "run 'llama' has already ended: all ended",
+        ),
         (None, "the launcher of run 'llama' was killed; nothing that it started is still running"),
     ],
 )

@@ -552,10 +552,10 @@ def test_who_has_joined_is_a_line_at_each_quarter_and_seldom() -> None:
 
 def test_a_start_without_all_nodes_says_how_many_have_joined() -> None:
     plain = Plain()
-    for line in (join(0, 0.1), join(1, 0.2), replace(GO, reason="all 2 nodes are ready")):
+    for line in (join(0, 0.1), join(1, 0.2), replace(GO, reason="both nodes are ready")):
         plain.board.event(line)
     assert plain.getvalue() == (
-        "rdzv     1.5 s  2 of 4 nodes have joined\nrdzv     1.5 s  all 2 nodes are ready\n"
+        "rdzv     1.5 s  2 of 4 nodes have joined\nrdzv     1.5 s  both nodes are ready\n"
     )
 
 
@@ -576,6 +576,21 @@ def test_what_fails_after_the_first_failure_is_said_once_with_its_number() -> No
     ]
     assert [line.partition(" s  ")[2] for line in plain.getvalue().splitlines()] == said
     assert screen.shown().splitlines()[1:] == [f"rdzv: {words}" for words in said]
+
+
+def test_what_several_slots_fail_of_alike_is_said_once() -> None:
+    plain = Plain()
+    for number in (0, 2, 1, 3):
+        why = "no such queue" if number < 3 else "the queue is full"
+        line = event(f"slot {number} failed before the start: {why}", "slot")
+        plain.board.event(replace(line, slot=number))
+        plain.board.event(replace(join(number, 0.1), kind="slot"))  # which is not shown
+    plain.board.close()
+    assert [line.partition(" s  ")[2] for line in plain.getvalue().splitlines()] == [
+        "slot 0 failed before the start: no such queue",
+        "the same for slots 1-2",
+        "slot 3 failed before the start: the queue is full",
+    ]
 
 
 def test_failures_that_are_held_are_said_after_a_moment() -> None:
@@ -824,6 +839,31 @@ def test_96_of_a_failure_the_tail_stands_above_with_the_last_words_the_hint_and_
     assert said(state, **more, **node) == f"{above}; mend it; {CODE}; log: h1:{log}"
     log.touch()
     assert said(state, **more, **node) == f"{above}; mend it; {CODE}; log: {log}"
+
+
+def test_96_a_terminal_has_the_cause_the_next_step_and_the_place_in_a_line_each(
+    state: StateDir,
+) -> None:
+    result = Result(
+        status="failed", exit_code=3, message="word " * 100, hint="mend it", epochs=[epoch(1)]
+    )
+    cause, *more = last_line("llama", result, state, apart=True).splitlines()
+    assert cause == f"rdzv: run 'llama' failed after 1 restart: {'word ' * 58}word…"
+    assert more == [
+        "rdzv:   next: mend it",
+        f"rdzv:   {EPOCHS[0]}",
+        f"rdzv:   exit code 3 (rdzv's); log: {state.logs}; the whole cause: rdzv status llama",
+    ]
+    well = Result(status="ok", exit_code=0, message="all 2 ended")
+    assert last_line("llama", well, state, apart=True) == last_line("llama", well, state)
+
+
+def test_96_the_log_of_the_rank_is_named_where_it_is_here(state: StateDir) -> None:
+    node: dict[str, Any] = {"node": 1, "rank": 3, "log": str(state.logs / "node-1.e2.log")}
+    state.write("logs/node-1.e2.log", b"x")
+    assert said(state, **node).endswith(f"; log: {state.logs}/node-1.e2.log")
+    state.write("logs/rank-3.e2.log", b"x")
+    assert said(state, **node).endswith(f"; log: {state.logs}/rank-3.e2.log")
 
 
 def test_96_without_a_log_of_its_own_a_failure_names_the_folder_of_all(state: StateDir) -> None:

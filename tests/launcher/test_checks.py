@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from launcher.show.checks import check_lines, lines_of, rtt_line, warning_lines
+from launcher.show.checks import check_lines, lines_of, rtt_line, warning_lines, with_numbers
 from launcher.show.heatmap import draw_heat_map, draw_round, scale
 from launcher.state.state_dir import StateDir
 from rendezvous.wire.errors import ExitCode
@@ -308,3 +308,18 @@ def test_the_picture_is_asked_for_by_a_files_name(tmp_path: Path) -> None:
     drawn = rdzv("status", "llama", "--matrix", str(path), state=tmp_path)
     assert drawn.stdout == f"drawn: {path}\n"
     assert b"<svg" in path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"),
+    [
+        ({}, "slot 1 (h1), slots 2-3 differ"),
+        ({1: None}, "slot 1 (h1), slots 2-3 differ"),
+        ({1: 2, 2: 1}, "slot 1 (h1), slots 2-3 differ"),
+        ({1: 1, 4: None}, "node 1 (h1), nodes 2-3 differ"),
+    ],
+)
+def test_a_slot_is_a_node_once_their_numbers_are_the_same(
+    numbers: dict[int, int | None], text: str
+) -> None:
+    assert with_numbers("slot 1 (h1), slots 2-3 differ", numbers) == text

@@ -353,7 +353,7 @@ def others(course: Course) -> None:
         doctor --json --strict --skip L06 --skip A01
         doctor --env --json
         docs nowhere
-        docs check
+        docs chekcs
         rsh node-1 nvidia-smi --x -l
         completion tcsh
         frob

@@ -294,8 +294,7 @@ def test_of_each_framework_all_is_shown_that_its_program_is_given(framework: str
 def test_a_rank_that_is_not_in_the_table_is_named_with_those_that_are() -> None:
     with pytest.raises(UsageError) as caught:
         list(table_lines(table(), "", 2, {}))
-    assert caught.value.message == "run 'llama' has no node 2"
-    assert caught.value.hint == "its nodes are 0 to 1"
+    assert caught.value.message == "run 'llama' has no node 2: its nodes are 0 to 1"
 
 
 def test_after_the_run_its_table_is_still_known(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_of_a_run_that_has_ended_its_files_tell(tmp_path: Path) -> None:
     state = launched(tmp_path)
     kept = status(phase=Phase.RUNNING, restarts=1, max_restarts=3, ended=ENDS)
     state.write("status.json", kept.model_dump_json().encode())
-    state.write_result(Result(status="ok", exit_code=0, message="all 2 nodes ended", epochs=ENDS))
+    state.write_result(Result(status="ok", exit_code=0, message="both nodes ended", epochs=ENDS))
     done = rdzv("status", "llama", "--epochs", state=tmp_path)
     assert (done.exit_code, done.stdout.splitlines()) == (
         0,
@@ -44,7 +44,7 @@ def test_of_a_run_that_has_ended_its_files_tell(tmp_path: Path) -> None:
             "1 of 3 restarts used",
             f"epoch 1 ended after 3 h: {ENDS[0].message}; restart 1 of 3 at once",
             "epoch 2 ended within 10 s: its programs were stopped",
-            "ok: all 2 nodes ended",
+            "ok: both nodes ended",
         ],
     )
     shown = json.loads(rdzv("status", "llama", "--epochs", "--json", state=tmp_path).stdout)

@@ -44,11 +44,11 @@ t.py --lr 1 --nproc_per_node 4 -v
 t.py --config a.yml 'b c'
 N2 t.py --nnodes 4 --no-local-node | --nnodes 4 --no-local-node -- t.py | N2 -- \
 t.py --nnodes 4 --no-local-node
---set A=1 t.py --set B=2 -- --ui | --set A=1 --set B=2 -- t.py -- --ui | --set A=1 -- \
+--set A=1 t.py --set B=2 -- --ui | --set A=1 N2 --set B=2 -- t.py -- --ui | --set A=1 N2 -- \
 t.py --set B=2 -- --ui
---framework env run x --grace=3 | --framework env --grace=3 -- run x | --framework env -- \
+--framework env run x --grace=3 | --framework env N2 --grace=3 -- run x | --framework env N2 -- \
 run x --grace=3
-t.py --help | --help -- t.py | -- t.py --help
+t.py --help | N2 --help -- t.py | N2 -- t.py --help
 """.replace("N2", "--nnodes 2")
 
 
@@ -109,18 +109,20 @@ def test_every_option_of_every_command_may() -> None:
 
 
 HINTS = """
---port 7 -- tune run r --config 'a b' | --port 7 --framework env -- tune run r --config 'a b'
--- tune run --nnodes 1 --nproc_per_node 2 r -x | --nproc-per-node 2 --framework env -- tune run r -x
---nproc_per_node 4 -- tune run --nproc=2 r | --nproc-per-node 2 --framework env -- tune run r
---set A=b -- ./run.sh -x | --set A=b --framework command -- ./run.sh -x
+--port 7 -- tune run r --config 'a b' | --port 7 N2 --framework env -- tune run r --config 'a b'
+-- tune run --nnodes 1 --nproc_per_node 2 r -x | N2 --nproc-per-node 2 --framework env -- \
+tune run r -x
+--nproc_per_node 4 -- tune run --nproc=2 r | N2 --nproc-per-node 2 --framework env -- tune run r
+--set A=b -- ./run.sh -x | --set A=b N2 --framework command -- ./run.sh -x
 --ui -- torchrun --nnodes 4 t.py --lr 1 | --ui --nnodes 4 -- torchrun t.py --lr 1
---pass-env A -- K=1 t.py --lr 1 | --pass-env A --pass-env K -- t.py --lr 1
---ui -- mpirun -np 2 ./x | --ui --framework openmpi -- mpirun -np 2 ./x
+--pass-env A -- K=1 t.py --lr 1 | --pass-env A N2 --pass-env K -- t.py --lr 1
+--ui -- mpirun -np 2 ./x | --ui N2 --framework openmpi -- mpirun -np 2 ./x
 --nnodes 2 --warm on -- python -u t.py -x | --nnodes 2 --warm on -- t.py -x
 --ui -- t.py --nnodes 3 -x | --ui --nnodes 3 -- t.py -x
 --nnodes 3 -- python -m deepspeed t.py --lr 1 | --nnodes 3 -- deepspeed t.py --lr 1
 --nnodes 3 --ui | --nnodes 3 --ui -- train.py --epochs 3
-"""
+--ui | --ui N2 -- train.py --epochs 3
+""".replace("N2", "--nnodes 2")
 
 
 @pytest.mark.parametrize(("line", "works"), rows(HINTS))

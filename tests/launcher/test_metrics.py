@@ -57,7 +57,7 @@ def launched(root: Path, *rows: MetricLine) -> StateDir:
 def test_each_rank_has_a_row_with_its_step_and_values_and_when_it_told_them() -> None:
     rows = [line(1, 120, 60.0, loss=0.123456, lr=1e-4), line(0, 121, 95.0, loss=1.5, epoch=2)]
     assert shown(*rows, elapsed=100.0) == (
-        "rank  step    loss  epoch      lr  told\n"
+        "rank  step    loss  epoch      lr  updated\n"
         "0      121     1.5      2          now\n"
         "1      120  0.1235         0.0001  40 s ago\n"
         "slowest: rank 1 (slot 0) at step 120, the median is at 120.5"
@@ -67,7 +67,7 @@ def test_each_rank_has_a_row_with_its_step_and_values_and_when_it_told_them() ->
 def test_a_value_that_is_not_finite_is_shown_in_its_own_column_and_counts_as_the_most() -> None:
     rows = [line(0, 5, **{"loss/not_finite": 1.0, "norm/not_finite": -2.0}), line(1, 5, loss=2.0)]
     assert shown(*rows) == "rank  step  loss  norm\n0        5   nan  -inf\n1        5     2"
-    assert in_one_line(rows[:1]) == "progress: step 5 on 1 rank, loss nan, norm -inf"
+    assert in_one_line(rows[:1]) == "progress: step 5, sent by 1 rank, loss nan, norm -inf"
     rows = [line(rank, 1, loss=float(rank)) for rank in range(30)]
     rows += [line(rank, 1, **{"loss/not_finite": code}) for rank, code in ((30, 2), (31, 1))]
     rows += [line(32, 1, **NAN)]
@@ -107,12 +107,12 @@ def test_of_many_values_the_first_are_shown_and_the_others_counted() -> None:
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        ([line(0, 7, loss=0.5)], "step 7 on 1 rank, loss 0.5"),
+        ([line(0, 7, loss=0.5)], "step 7, sent by 1 rank, loss 0.5"),
         (
             [line(0, 7, loss=0.5), line(1, 9, loss=1.5, lr=0.1), line(2, 9, loss=0.9)],
-            "steps 7 to 9 on 3 ranks, median loss 0.9, median lr 0.1",
+            "steps 7 to 9, sent by 3 ranks, median loss 0.9, median lr 0.1",
         ),
-        ([line(0, 7)], "step 7 on 1 rank"),
+        ([line(0, 7)], "step 7, sent by 1 rank"),
     ],
 )
 def test_the_board_has_one_line(rows: list[MetricLine], words: str) -> None:
@@ -213,7 +213,7 @@ async def test_what_nodes_tell_is_kept_once_whatever_becomes_of_the_registry(
     assert [row.step for row in read_metrics(state)] == [1, 2, 3, 4]
     assert (state.path / "metrics.jsonl").stat().st_mode & 0o777 == 0o600
     assert said == [
-        "progress: step 2 on 1 rank",  # and the next progress in a minute
+        "progress: step 2, sent by 1 rank",  # and the next progress in a minute
         f"{DROPPED}; send fewer (every tenth step, or only from rank 0)",
     ]
 

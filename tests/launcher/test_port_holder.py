@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from launcher.state import port_holder
+from launcher.state.launch_record import LaunchRecord
 from launcher.state.port_holder import CREDENTIAL, STANDING, STANDING_RUN, Holder, holder_of
-from launcher.state.state_dir import JOURNAL, LaunchRecord, StateDir
+from launcher.state.state_dir import JOURNAL, StateDir
 from rendezvous.talk.credentials import registry_credential
 from rendezvous.talk.join_string import RegistryPlace, RegistryString
 

@@ -57,7 +57,7 @@ def test_where_no_program_has_started_nothing_restarts(phase: Phase) -> None:
 
 def test_a_run_that_has_ended_cannot_restart(tmp_path: Path) -> None:
     state = launched(tmp_path)
-    state.write_result(Result(status="ok", exit_code=0, message="all 2 nodes ended"))
+    state.write_result(Result(status="ok", exit_code=0, message="both nodes ended"))
     done = rdzv("restart", "llama", state=tmp_path)
     words = "rdzv: run 'llama' has ended, so its programs cannot start again\n"
     assert (done.stderr, done.exit_code) == (words, ExitCode.FAILED)
@@ -231,9 +231,8 @@ async def test_the_registry_is_asked_to_have_a_node_leave(tmp_path: Path) -> Non
         state.release()
     assert early.stderr == "rdzv: run 'llama' has no node 1: none of its nodes has a number yet\n"
     said = (
-        "no node may take the place of node 1 (--on-node-loss fail): its programs are stopped "
-        "before it leaves, and the run ends run 'llama': node 1 (host1) will leave: "
-        "drained: repair; all programs are"
+        "no node may take the place of node 1 (--on-node-loss fail), so run 'llama' will end "
+        "run 'llama': node 1 (host1) will leave: drained: repair; all programs are"
     )
     assert done.stdout.replace("\n", " ").startswith(said), done.stdout
     assert done.exit_code == ExitCode.OK

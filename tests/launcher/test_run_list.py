@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from launcher.show import run_list
+from launcher.show.former import former_lines, launched_before
 from launcher.show.run_list import Row, cut, duration, row_of, table_lines
 from launcher.state.state_dir import StateDir
 from rendezvous.wire.run import Result
@@ -38,6 +39,15 @@ def failed(**changes: Any) -> Row:
 
 
 ROWS = [failed(), failed(run="a-long-name", state="ok", exit_code=0, command=("x" * 60,))]
+
+
+def test_a_signal_stays_with_what_is_said_of_it() -> None:
+    reason = (
+        "node 1 (h) failed: rank 9 ended with exit code 137 (signal 9, SIGKILL); rdzv did not send "
+        "this signal"
+    )
+    (_, row) = table_lines([failed(reason=reason, exit_code=137)], None)
+    assert row.endswith("rank 9 (node 1): signal 9, SIGKILL; rdzv did not send this signal")
 
 
 def test_a_pipe_gets_all_of_every_line() -> None:
@@ -163,6 +173,68 @@ def test_of_one_run_all_is_told(tmp_path: Path) -> None:
     assert (told["nodes"], told["code"], told["exit_code_of"]) == ("2:4", "arming_failed", "rdzv")
 
 
+def launched_again(root: Path) -> StateDir:
+    """A run that failed, was killed, and ended well; another one began between its launches."""
+    state = StateDir(root, "again")
+    for number, result in enumerate((OVER, None, Result(status="ok", exit_code=0, message="m"))):
+        if number:
+            state.forget_launch()
+        record = record_of(NOWHERE, started_at=BEGAN + 100 * number, nodes="2")
+        values = {"run": "again", "launch_id": f"launch-{number}"}
+        state.write_record(record.model_copy(update=values))
+        state.secret()
+        if result is not None:
+            state.write_result(result)
+    made(root, "other", BEGAN + 50, OVER)
+    return state
+
+
+def test_a_run_that_was_launched_again_is_listed_with_its_former_launches(tmp_path: Path) -> None:
+    launched_again(tmp_path)
+    listed = rdzv("status", state=tmp_path).stdout.splitlines()[1:]
+    shown = [line.split()[:2] for line in listed]
+    assert shown == [["again", "ok"], ["again", "killed"], ["other", "failed"], ["again", "failed"]]
+    runs = json.loads(rdzv("status", "--json", state=tmp_path).stdout)
+    assert [run["former"] for run in runs] == [False, True, False, True]
+
+
+def test_below_a_run_its_former_launches_are_told_and_where_their_logs_are(tmp_path: Path) -> None:
+    state = launched_again(tmp_path)
+    *_, killed, failed = rdzv("status", "again", state=tmp_path).stdout.splitlines()
+    assert killed == "before   killed, 2026-09-21 14:15: its launcher was killed"
+    assert failed.startswith("before   failed (82), 2026-09-21 14:13, took ")
+    assert failed.endswith(": no torchrun")
+    told = json.loads(rdzv("status", "again", "--json", state=tmp_path).stdout)
+    assert [one["state"] for one in told["former_launches"]] == ["killed", "failed"]
+    state.former_logs.mkdir()
+    *_, newest, logs, older = rdzv("status", "again", state=tmp_path).stdout.splitlines()
+    assert (newest, older) == (killed, failed)
+    assert logs == f"         its logs: {state.former_logs}"
+
+
+def test_of_many_former_launches_three_are_told_and_where_the_others_are(tmp_path: Path) -> None:
+    state = launched_again(tmp_path)
+    for number in range(3, 6):
+        state.forget_launch()
+        record = record_of(NOWHERE).model_copy(update={"launch_id": f"launch-{number}"})
+        state.write_record(record)
+    lines = former_lines(state)
+    assert len(lines) == 4
+    assert lines[-1] == "         and 2 more: rdzv status --all"
+
+
+def test_a_launch_says_how_the_one_whose_place_it_takes_ended(tmp_path: Path) -> None:
+    state = made(tmp_path, "r", BEGAN)
+    assert launched_before(state) == ""
+    ends = {"failed": "failed (exit code 9)", "ok": "ended ok", "cancelled": "was cancelled"}
+    for status, words in ends.items():
+        end = Result.model_validate({"status": status, "exit_code": 9, "message": "m"})
+        state.write_result(end)
+        assert launched_before(state) == (
+            f"rdzv: run 'r' was launched before, and {words}: rdzv status r"
+        )
+
+
 def test_a_terminal_is_told_where_the_whole_of_a_reason_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,9 +263,10 @@ def test_all_views_of_a_run_that_were_asked_for_are_shown(tmp_path: Path) -> Non
 
 
 def test_a_benchmark_is_called_one(tmp_path: Path) -> None:
-    options = {"framework": "bench", "command": ["--slow-below", "0.5"]}
+    command = ["--size", "4096", "--size", "1048576", "--size", "77", "--slow-below", "0.5"]
+    options = {"framework": "bench", "command": command}
     made(tmp_path, "b", BEGAN, OVER, options=options)
-    assert "  rdzv bench --slow-below 0.5  " in rdzv("status", state=tmp_path).stdout
+    assert "  rdzv bench --nnodes 2:4 --sizes 4K,1M,77" in rdzv("status", state=tmp_path).stdout
     shown = rdzv("status", "b", state=tmp_path).stdout
-    assert "command  rdzv bench --slow-below 0.5\n" in shown
+    assert "command  rdzv bench --nnodes 2:4 --sizes 4K,1M,77\n" in shown
     assert "\nrdzv: bench run 'b' failed: no torchrun" in shown

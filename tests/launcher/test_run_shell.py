@@ -267,7 +267,7 @@ async def test_06_what_could_not_be_submitted_is_found_before_the_lock(
 @pytest.mark.parametrize(
     ("settings", "loopback", "said"),
     [
-        ({"node_rank": 0}, True, ["RDZV_TOKEN is not set: all 2 nodes run on this machine"]),
+        ({"node_rank": 0}, True, ["RDZV_TOKEN is not set: both nodes run on this machine"]),
         ({"node_rank": 0, "nnodes": "1"}, True, []),
         ({"node_rank": 0}, False, []),
         ({}, True, []),

@@ -24,6 +24,7 @@ from launcher.run.shell import end_left
 from launcher.schedulers.contract import SchedulerContext
 from launcher.schedulers.manual import ManualScheduler
 from launcher.state import state_dir
+from launcher.state.former_launches import FORMER_LAUNCHES, former_launches
 from launcher.state.ledger import Ledger, LedgerEntry
 from launcher.state.prune import Pruned, prune
 from launcher.state.state_dir import StateDir, known_runs
@@ -261,10 +262,48 @@ def test_a_new_launch_sets_the_logs_aside_and_keeps_nothing_else_of_the_former_o
         state.write(name, b"x")
     state.write("submissions/slot-1.sh", b"x")
     state.write("logs/node-0.log", b"x")
+    former = {"lock", "former-logs/node-0.log", "former-launches.jsonl"}
+    for _ in range(2):
+        state.forget_launch()
+        assert files_of(state.path) == former
+
+
+def test_how_each_of_the_newest_launches_ended_is_kept_the_newest_first(state: StateDir) -> None:
+    for number in range(23):
+        state.write_record(RECORD.model_copy(update={"launch_id": f"launch-{number}"}))
+        if number % 2:
+            state.write_result(Result(status="failed", exit_code=number, message="boom"))
+        state.forget_launch()
+    found = former_launches(state.path)
+    assert [one.record.launch_id for one in found] == [f"launch-{n}" for n in range(22, 2, -1)]
+    codes = [one.result.exit_code if one.result else None for one in found[:4]]
+    assert codes == [None, 21, None, 19]
+
+
+def test_a_launch_that_was_half_forgotten_is_kept_once(state: StateDir) -> None:
+    state.write_record(RECORD)
     state.forget_launch()
-    assert files_of(state.path) == {"lock", "former-logs/node-0.log"}
+    state.write_record(RECORD)
     state.forget_launch()
-    assert files_of(state.path) == {"lock", "former-logs/node-0.log"}
+    assert [one.record for one in former_launches(state.path)] == [RECORD]
+
+
+def test_former_launches_that_cannot_be_kept_do_not_keep_a_launch_from_its_start(
+    state: StateDir,
+) -> None:
+    state.write_record(RECORD)
+    (state.path / FORMER_LAUNCHES).mkdir()
+    state.forget_launch()
+    assert former_launches(state.path) == []
+    assert state.record() is None
+
+
+def test_a_line_of_former_launches_that_cannot_be_read_is_passed_over(state: StateDir) -> None:
+    state.write_record(RECORD)
+    state.forget_launch()
+    path = state.path / FORMER_LAUNCHES
+    path.write_bytes(b"{half\n" + path.read_bytes() + b"\xff\n")
+    assert [one.record for one in former_launches(state.path)] == [RECORD]
 
 
 def documented() -> list[str]:
@@ -275,12 +314,13 @@ def documented() -> list[str]:
 
 def test_all_that_is_documented_of_a_launch_is_forgotten_and_pruned(state: StateDir) -> None:
     names = [*documented(), "secret", "last-words/epoch-2/rank-3.txt"]
-    assert len(names) == 16
+    assert len(names) == 17
     for _ in range(2):
         for name in names:
             state.write(name, b"x")
         state.forget_launch()
         former = {"lock", "recording.jsonl", "former-logs/last-words/epoch-2/rank-3.txt"}
+        former.add("former-launches.jsonl")
         assert files_of(state.path) == former
     for name in names:
         state.write(name, b"x")
