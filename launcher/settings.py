@@ -148,8 +148,8 @@ class LaunchSettings(NodeSettings):
     )
     strict: bool = option(
         False,
-        "Treat a warning of a check before the start as a failure, and also a run whose ranks did "
-        "not all join one job.",
+        "Fail the run where rdzv would only warn: of a check before the start, or of ranks that "
+        "did not all join one job.",
         group=LIMITS,
     )
     skip: list[Annotated[str, AfterValidator(known_check)]] = option(
@@ -189,7 +189,8 @@ class LaunchSettings(NodeSettings):
     )
     max_restarts: Annotated[int, Field(ge=0, le=10_000)] = option(
         0,
-        "How often to start all programs again when one fails. See 'rdzv docs elastic'.",
+        "How often to start all programs again when one fails; not after two failures alike within "
+        "30 s of the start. See 'rdzv docs elastic'.",
         group=RUN,
         basic=True,
         metavar="N",
@@ -245,7 +246,7 @@ class LaunchSettings(NodeSettings):
     )
     ui: bool = option(
         False,
-        "Show the run in a browser; prints the link. See 'rdzv docs ui'.",
+        "Print a link to the run's page. See 'rdzv docs ui'.",
         group=OUTPUT,
         basic=True,
     )

@@ -183,7 +183,7 @@ class Run:
         return Status(told["phase"], told["reason"], told["epoch"], details=told)
 
     @named_arguments()
-    def cancel(self, reason: str = "cancelled from Python") -> None:
+    def cancel(self, reason: str = "from Python") -> None:
         """End the run everywhere; `wait` says when it has ended. From any thread, at any time.
 
         Raises:

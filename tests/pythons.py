@@ -34,6 +34,7 @@ PURE = {
     "tests/launcher": (
         *(
             "adopt",
+            "bench_command",
             "dry_run",
             "endpoints",
             "given",

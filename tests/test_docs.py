@@ -86,11 +86,11 @@ def entry(option: dict[str, Any]) -> str:
 
 
 def flags(option: dict[str, Any]) -> str:
-    """The flag; `--[no-]x` for a pair."""
+    """The flag; `--[no-]x` for a pair, `--no-x` for one that is on."""
     if option["secondary_opts"]:
         [yes], [no] = option["opts"], option["secondary_opts"]
         assert no == f"--no-{yes[2:]}"
-        return code(f"--[no-]{yes[2:]}")
+        return code(no if option["default"] is True else f"--[no-]{yes[2:]}")
     return code(*option["opts"])
 
 

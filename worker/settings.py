@@ -144,8 +144,7 @@ class NodeSettings(Settings):
     )
     nproc_per_node: Annotated[str, AfterValidator(_same_processes)] = option(
         "1",
-        "Processes on each node: a number, or auto, gpu or cpu as for torchrun. With commas, one "
-        "value per node: 2,1,1,1.",
+        "Processes per node, as for torchrun: a number, auto, gpu or cpu; or for each node: 2,1,1.",
         group=RUN,
         basic=True,
         env=["GPUS_PER_NODE"],

@@ -95,7 +95,8 @@ def launch(become: Become | None, /, command: tuple[str, ...], **values: Any) ->
     Examples:
       rdzv launch --nnodes 2 -- train.py --epochs 3
       rdzv launch --nnodes 2 --hostlist n1,n2 -- train.py
-      rdzv launch --nnodes 4 --scheduler slurm -- train.py
+      rdzv launch --nnodes 4 --scheduler slurm --no-local-node \\
+        --set SBATCH=--gpus-per-node=8 -- train.py
     """
     settings, token = _as_launcher(read(LaunchSettings, values), command)
     from launcher.run.command import launch as go

@@ -48,12 +48,14 @@ class GivenLine:
         options: The options in front of COMMAND.
         command: COMMAND.
         separated: Whether `--` is in front of COMMAND.
+        needed: Options without which no line works, where nothing gives them yet.
     """
 
     path: str
     options: tuple[Option, ...]
     command: tuple[str, ...]
     separated: bool
+    needed: tuple[Option, ...] = ()
 
     def line(self, command: Sequence[str], more: Sequence[Option] = ()) -> str:
         """The same command line with another COMMAND, quoted for a shell.
@@ -64,6 +66,7 @@ class GivenLine:
         """
         replaced = {option.name for option in more if not option.repeatable}
         given = [option for option in self.options if option.name not in replaced]
+        given += [option for option in self.needed if option.name not in replaced]
         words = [word for option in (*given, *more) for word in option.words]
         return shlex.join([*self.path.split(), *words, _SEPARATOR, *command])
 
@@ -78,7 +81,11 @@ class GivenLine:
 
 
 def read_line(
-    path: str, words: Sequence[str], command: Sequence[str], known: Mapping[str, KnownFlag]
+    path: str,
+    words: Sequence[str],
+    command: Sequence[str],
+    known: Mapping[str, KnownFlag],
+    needed: tuple[Option, ...] = (),
 ) -> GivenLine:
     """Read what was typed.
 
@@ -87,11 +94,12 @@ def read_line(
         words: All words behind it.
         command: Those at their end that are COMMAND.
         known: The flags of the command, in their one written form.
+        needed: See `GivenLine`.
     """
     count = len(words) - len(command)
     separated = count > 0 and words[count - 1] == _SEPARATOR
     options = split_options(words[: count - separated], known)
-    return GivenLine(path, options, tuple(command), separated)
+    return GivenLine(path, options, tuple(command), separated, needed)
 
 
 def split_options(words: Sequence[str], known: Mapping[str, KnownFlag]) -> tuple[Option, ...]:

@@ -88,7 +88,10 @@ class SettingsCommand(WithExitCodes):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """See the base class."""
         options = [one for one in self.params if isinstance(one, SettingsOption) and not one.hidden]
-        shown = options if _is_long(ctx) else [_brief(one) for one in options if one.basic]
+        if _is_long(ctx):
+            shown = [_negative(one) if one.default is True else one for one in options]
+        else:
+            shown = [_brief(one) for one in options if one.basic]
         for heading in GROUPS:
             _write(heading, [one for one in shown if one.group == heading], ctx, formatter)
         with formatter.section("Help"):
@@ -132,13 +135,20 @@ def _show_all(context: click.Context, _: click.Parameter, asked: bool) -> None:
 
 def _brief(option: SettingsOption) -> SettingsOption:
     """The option without its environment variables; of a switch, what changes the default."""
-    brief = copy.copy(option)
+    brief = _negative(option) if option.default is True else copy.copy(option)
     brief.show_envvar = False
-    if option.secondary_opts:
-        brief.opts = option.secondary_opts if option.default else option.opts
+    if brief.secondary_opts:
         brief.secondary_opts = []
         brief.show_default = False
     return brief
+
+
+def _negative(option: SettingsOption) -> SettingsOption:
+    """A switch that is on: the form that switches it off stands first, as its help speaks of it."""
+    negative = copy.copy(option)
+    negative.opts, negative.secondary_opts = option.secondary_opts, option.opts
+    negative.show_default = False
+    return negative
 
 
 def _write(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from worker.contracts.choice import choose_framework
 
 _INDENT = "\n      "
 _KEY = f"{__name__}.given"
+_TWO_NODES = Option("--nnodes", ("--nnodes", "2"))
 _ALSO_OF_TORCHRUN = (
     *("--nnodes", "--nproc-per-node", "--node-rank", "--rdzv-id", "--rdzv-backend", "--role"),
     *("--master-addr", "--master-port", "--max-restarts", "--log-dir"),
@@ -36,7 +38,8 @@ class WithCommand(SettingsCommand):
         typed = list(args)
         rest = super().parse_args(ctx, args)
         command = ctx.params.get("command") or ()
-        ctx.meta[_KEY] = read_line(ctx.command_path, typed, command, known_flags(ctx))
+        needed = _needed(ctx)
+        ctx.meta[_KEY] = read_line(ctx.command_path, typed, command, known_flags(ctx), needed)
         return rest
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -54,9 +57,21 @@ class WithCommand(SettingsCommand):
 
 def _framework(ctx: click.Context) -> str | None:
     """The framework that was named, in any way."""
+    return str(ctx.params["framework"]) if _is_given(ctx, "framework") else None
+
+
+def _is_given(ctx: click.Context, name: str) -> bool:
+    """Return whether an option is given, in any way."""
     default = click.core.ParameterSource.DEFAULT
-    named = ctx.get_parameter_source("framework") not in (None, default)
-    return str(ctx.params["framework"]) if named else None
+    return ctx.get_parameter_source(name) not in (None, default)
+
+
+def _needed(ctx: click.Context) -> tuple[Option, ...]:
+    """Return the number of nodes, for lines of a launch that nobody has told it."""
+    is_told = any(_is_given(ctx, name) for name in ("nnodes", "hostlist", "hostfile"))
+    if is_told or ctx.info_name == "worker" or os.environ.get("RDZV_TOKEN"):
+        return ()
+    return (_TWO_NODES,)
 
 
 def _refuse_misplaced(

@@ -24,15 +24,15 @@ async def cancel_run(root: Path, run: str, reason: str, environ: Mapping[str, st
 
     Where the launcher lives no longer, what it has left at its scheduler is ended from here.
     """
-    state = find_run(root, run)
+    state, reason = find_run(root, run), f"rdzv cancel: {reason}" if reason else "rdzv cancel"
     if state.is_held():
         _say(await _cancel(state, reason))
         return 0
     result = state.result()
     left = bool(state.ledger.left())
     if result is not None:
-        cancelled = result.status == "cancelled"  # its message names the run
-        _say(result.message if cancelled else f"run '{run}' has ended: {result.message}")
+        how = result.message.replace(f"run '{run}' was", "it was", 1)
+        _say(f"run '{run}' has already ended: {how}")
     elif not left and was_killed(state):
         _say(f"the launcher of run '{run}' was killed; nothing that it started is still running")
     elif not left:

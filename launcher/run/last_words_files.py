@@ -121,6 +121,6 @@ class LastWordsFiles:
         if count and not self._left_out:
             self._say(
                 "the nodes print more than the registry keeps: the last output of some ranks is "
-                "on their machines alone"
+                "on their machines only"
             )
         self._left_out = count

@@ -14,6 +14,7 @@ from launcher.terminal import fold_lines, width_of
 from rendezvous.talk.client import RegistryClient
 from rendezvous.wire.errors import Mismatch, NotFound, RdzvError, RunOver
 from rendezvous.wire.run import Phase, RunStatus
+from rendezvous.wire.words import no_node_words
 
 
 async def restart_run(root: Path, run: str, reason: str) -> int:
@@ -52,8 +53,8 @@ async def drain_node(root: Path, run: str, node: int, seconds: float, reason: st
         if status.on_node_loss == "fail" and status.phase is Phase.RUNNING and not told:
             told = True
             _say(
-                f"no node may take the place of node {node} (--on-node-loss fail): its programs "
-                "are stopped before it leaves, and the run ends"
+                f"no node may take the place of node {node} (--on-node-loss fail), so run "
+                f"'{status.run}' will end"
             )
         return await client.drain(run, slot, seconds, reason)
 
@@ -78,8 +79,7 @@ def slot_of(status: RunStatus, node: int) -> int:
     found = next((slot.slot for slot in status.slots if slot.node == node), None)
     if found is None:
         count = sum(slot.node is not None for slot in status.slots)
-        known = f"its nodes are 0 to {count - 1}" if count else "none of its nodes has a number yet"
-        raise RdzvError(f"run '{status.run}' has no node {node}: {known}")
+        raise RdzvError(no_node_words(status.run, node, count))
     return found
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -25,7 +26,7 @@ from rendezvous.wire.run import (
     Result,
     RunStatus,
 )
-from rendezvous.wire.words import listed
+from rendezvous.wire.words import listed, slots_text
 from worker.program.terminal import can_redraw
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ _FIRST_EVENT_SECONDS = 5.0
 _LINE_SECONDS = 5.0
 """While nodes join, a line of how many have is written so seldom, and only at each quarter."""
 _FAILED = " failed: "
+_SLOT = re.compile(r"^slot \d+")
 _TABLE_SECONDS = 5.0
 """A start that takes longer is shown as a table."""
 
@@ -128,13 +130,14 @@ class _Joined:
 
 
 class _Events:
-    """Events as a person is shown them: what every node does alike only to who asked for it, and
-    the failures of an epoch after its first one, which mostly follow from it, together."""
+    """Events as a person is shown them: what every node does alike only to who asked for it; what
+    several slots have alike once; and the failures of an epoch after its first one together."""
 
     def __init__(self, clock: Callable[[], float], *, verbose: bool) -> None:
         self._clock = clock
         self._verbose = verbose
         self._epoch = -1
+        self._of_slot = ""
         self._held: list[EventLine] = []
         self._since = 0.0
 
@@ -142,21 +145,28 @@ class _Events:
         """Return the time and the words of each line that an event brings."""
         if not self._verbose and self._holds(line):
             return
-        yield from self.held()
         if not said and (self._verbose or not line.usual):
+            yield from self.held()
             yield line.at_seconds, line.reason
 
     def _holds(self, line: EventLine) -> bool:
-        """Keep the line for later, unless it is something else, or the first failure."""
-        if line.kind != "exited" or line.usual or _FAILED not in line.reason:
-            return False
-        if line.epoch != self._epoch:
-            self._epoch = line.epoch
+        """Keep the line for later, unless it is something else, or the first one of its kind."""
+        if line.usual or not self._is_further(line):
             return False
         if not self._held:
             self._since = self._clock()
         self._held.append(line)
         return True
+
+    def _is_further(self, line: EventLine) -> bool:
+        """Whether it says of another slot, or node, what was shown of the first one."""
+        if line.kind == "slot":
+            before, self._of_slot = self._of_slot, _SLOT.sub("", line.reason, count=1)
+            return bool(before) and before == self._of_slot
+        if line.kind != "exited" or _FAILED not in line.reason:
+            return False
+        before_epoch, self._epoch = self._epoch, line.epoch
+        return before_epoch == line.epoch
 
     def held(self, *, late: bool = False) -> Iterator[tuple[float, str]]:
         """Return what was held, as one sentence; where it is `late`, only after a moment."""
@@ -164,7 +174,12 @@ class _Events:
         if not held or (late and self._clock() - self._since < _PAUSE_SECONDS):
             return
         self._held, words = [], held[-1].reason
-        if len(held) > 1:
+        slots = sorted(
+            {line.slot for line in held if line.kind == "slot" and line.slot is not None}
+        )
+        if slots:
+            words = f"the same for {slots_text(slots)}"
+        elif len(held) > 1:
             names = listed([line.reason.partition(_FAILED)[0] for line in held], 3)
             words = f"{len(held)} more nodes failed after it: {names}"
         yield held[-1].at_seconds, words

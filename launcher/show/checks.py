@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import click
@@ -19,9 +20,10 @@ from rendezvous.proof.text_matrix import text_matrix
 from rendezvous.wire.checks import names_nodes
 from rendezvous.wire.errors import RdzvError, UsageError
 from rendezvous.wire.node import Finding
-from rendezvous.wire.run import Round, RunReport
+from rendezvous.wire.run import Round, RunReport, RunStatus
 from rendezvous.wire.words import ms_text, printable, slot_name
 
+_SLOT = re.compile(r"\bslot(s?) (?=\d)")
 _MOST_FINDINGS = 20
 _MOST_WARNINGS = 8
 _WORDS_AT = 13
@@ -95,8 +97,9 @@ def check_lines(report: RunReport) -> list[str]:
 
 
 def total_words(report: RunReport) -> str:
-    """`1 failed, 2 warnings, 40 ok`; empty: nothing was checked."""
-    count = {level: sum(f.level == level for f in report.findings) for level in _ORDER}
+    """`1 failed, 2 warnings, 40 ok`, each counted as it is listed; empty: nothing was checked."""
+    told = in_words(report.findings, report)
+    count = {level: sum(finding.level == level for finding, _ in told) for level in _ORDER}
     names = {"fail": "failed", "warn": "warnings", "skipped": "skipped", "ok": "ok"}
     if count["warn"] == 1:
         names["warn"] = "warning"
@@ -116,6 +119,18 @@ def _finding_lines(finding: Finding, text: str) -> Iterator[str]:
     yield f"{finding.level:7} {finding.check}  {text}"
     if finding.fix and finding.level in ("fail", "warn"):
         yield f"{'':{_WORDS_AT}}{finding.fix}"
+
+
+def with_numbers(text: str, numbers: Mapping[int, int | None]) -> str:
+    """The text with nodes in place of slots, once each node has the number of its slot.
+
+    Args:
+        text: Of a check, which knows slots alone.
+        numbers: Of the nodes by slot; None: it has none.
+    """
+    known = {slot: node for slot, node in numbers.items() if node is not None}
+    is_same = bool(known) and all(slot == node for slot, node in known.items())
+    return _SLOT.sub(r"node\1 ", text) if is_same else text
 
 
 def rtt_line(tried: Round, report: RunReport) -> str:
@@ -139,18 +154,21 @@ def rtt_line(tried: Round, report: RunReport) -> str:
 
 async def show_checks(root: Path, run: str, *, as_json: bool) -> int:
     """Print what was checked, and found. Raises RdzvError."""
-    report = await _report(find_run(root, run))
+    state = find_run(root, run)
+    report = await _report(state)
     if as_json:
         click.echo(report.model_dump_json(indent=1))
     else:
-        width = width_of(sys.stdout)
-        _print(part for line in check_lines(report) for part in fold(line, width, _WORDS_AT))
+        width, numbers = width_of(sys.stdout), _numbers(state)
+        lines = (with_numbers(line, numbers) for line in check_lines(report))
+        _print(part for line in lines for part in fold(line, width, _WORDS_AT))
     return 0
 
 
 async def show_matrix(root: Path, run: str, path: Path | None, *, as_json: bool) -> int:
     """Print who reaches whom, or draw it into a file. Raises RdzvError."""
-    report = await _report(find_run(root, run))
+    state = find_run(root, run)
+    report = await _report(state)
     if path is not None:
         if not report.rounds:
             raise UsageError(_nothing_probed(run))
@@ -161,7 +179,8 @@ async def show_matrix(root: Path, run: str, path: Path | None, *, as_json: bool)
     elif not report.rounds:
         click.echo(_nothing_probed(run))
     else:
-        _print([*matrix_lines(report), rtt_line(nearest(report.rounds), report)])
+        times = with_numbers(rtt_line(nearest(report.rounds), report), _numbers(state))
+        _print([*matrix_lines(report), times])
     return 0
 
 
@@ -172,6 +191,12 @@ def _nothing_probed(run: str) -> str:
 def _print(lines: Iterable[str]) -> None:
     for line in filter(None, lines):
         click.echo(line)
+
+
+def _numbers(state: StateDir) -> dict[int, int | None]:
+    """The nodes' numbers, as far as the launcher has kept them."""
+    status = state.read("status.json", RunStatus)
+    return {slot.slot: slot.node for slot in status.slots} if status is not None else {}
 
 
 async def _report(state: StateDir) -> RunReport:

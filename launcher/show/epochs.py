@@ -96,5 +96,6 @@ async def _known(state: StateDir) -> tuple[list[EpochEnd], str, RunStatus | None
         return result.epochs, f"{result.status}: {result.message}", kept
     async with registry_of(state) as client:
         status = await client.status(state.run)
-    now = f"epoch {status.epoch} is {status.phase}: {status.reason}"
-    return status.ended, now, status
+    is_said = status.reason.startswith(f"{status.phase} ")  # `running on 4 nodes`
+    how = status.reason if is_said else f"{status.phase}: {status.reason}"
+    return status.ended, f"epoch {status.epoch} is {how}", status

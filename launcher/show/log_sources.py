@@ -26,7 +26,7 @@ from launcher.state.state_dir import StateDir
 from rendezvous.frozen import frozen
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.run import Phase, RunStatus, SlotStatus
-from rendezvous.wire.words import printable
+from rendezvous.wire.words import listed, no_node_words, printable
 from worker.program.log_file import epoch_of_log, read_log_name
 from worker.program.log_index import has_times, offset_at
 from worker.program.rank_logs import read_launcher_log_name, read_rank_log_name
@@ -136,10 +136,13 @@ class Which:
             return own + sources
         if words := self.last_words():
             return words
-        logs = self.state.logs
+        logs, numbers = self.state.logs, [one.node for one in _with_number(slots)]
         _look_into(logs)
+        asked = chosen.node if chosen.epoch is None else None  # an older one may have had others
+        if asked is not None and numbers and asked not in numbers:
+            raise UsageError(no_node_words(self.state.run, asked, len(numbers)))
         name = "node-*.log" if node is None else f"node-{node}.log"
-        here = ", ".join(sorted(path.name for path in logs.glob("*.log"))) or "none"
+        here = listed(sorted(path.name for path in logs.glob("*.log"))) or "none"
         if chosen.epoch is not None:
             raise UsageError(
                 f"there is no {name} of epoch {chosen.epoch} in {logs}",

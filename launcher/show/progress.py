@@ -57,7 +57,7 @@ def draw_metrics(
     for name in ("step", *names):
         table.add_column(name, no_wrap=True, justify="right")
     if elapsed_seconds is not None and not many:
-        table.add_column("told")
+        table.add_column("updated")
     for cells in _of_many(rows, names) if many else _of_each(rows, names, elapsed_seconds):
         table.add_row(*cells)
     lines = [Text(words, style="dim") for words in (_slowest(rows, _nodes(status)), more) if words]
@@ -135,7 +135,7 @@ def in_one_line(rows: Iterable[MetricLine]) -> str:
     steps = [row.step for row in rows]
     low, high = min(steps), max(steps)
     where = f"step {high}" if low == high else f"steps {low} to {high}"
-    words = f"{where} on {len(rows)} rank{'s' * (len(rows) > 1)}"
+    words = f"{where}, sent by {len(rows)} rank{'s' * (len(rows) > 1)}"
     median = "median " if len(rows) > 1 else ""
     for name in _names(rows)[0][:_ONE_LINE_NAMES]:
         found = [row.values[name] for row in rows if name in row.values]

@@ -15,7 +15,7 @@ from launcher.state.state_dir import StateDir
 from rendezvous.wire.errors import NotFound, RdzvError, UsageError
 from rendezvous.wire.run import NO_RESTARTS, RestartFacts, RunStatus
 from rendezvous.wire.table import EndpointTable, TableRow
-from rendezvous.wire.words import node_name, printable
+from rendezvous.wire.words import no_node_words, node_name, printable
 from worker.contracts.variables import Variable
 
 
@@ -117,7 +117,4 @@ def row_of_node(table: EndpointTable, node: int) -> TableRow:
     for row in table.rows:
         if row.node == node:
             return row
-    raise UsageError(
-        f"run '{table.run}' has no node {node}",
-        hint=f"its nodes are 0 to {len(table.rows) - 1}",
-    )
+    raise UsageError(no_node_words(table.run, node, len(table.rows)))

@@ -22,6 +22,8 @@ from rendezvous.cause.tracebacks import (
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\)(?!:?\\n)")
 _OF_ANOTHER = re.compile(r"Traceback \(most recent call last\): \(RANK (\d{1,9})\)")
 """What stands in the message of an exception before what another rank has raised."""
+_OF_SYNTAX = re.compile(r'\s+File "[^"]*", line \d+$')
+"""Where a program cannot be read: no header stands before it."""
 _CHAIN = re.compile(
     r"(During handling of the above exception|The above exception was the direct cause)"
 )
@@ -118,16 +120,17 @@ class _Reader:
             if self._group.takes(text):
                 return
             self.end_group()
+        of = _OF_ANOTHER.match(text) if self._more else None
         if _GROUP.match(text):
             self._begin(line)
             self._in_frames, self._group = False, _Group(line)
-        elif (
-            (of := _OF_ANOTHER.match(text)) and isinstance(self._current, Traceback) and self._more
-        ):
+        elif of and isinstance(self._current, Traceback):
             self._current.next = Raised("", of_rank=of[1])
             self._in_frames, self._more = True, 0
         elif _TRACEBACK.search(text):
             self._begin(line)
+        elif _OF_SYNTAX.match(text) and not self._in_frames:
+            self._begin(line).look_at(text)
         elif _FATAL.match(text) or _WATCHDOG.match(text):
             ends = "" if _FATAL.match(text) else "own_watchdog"
             self._current = Dump(line.at, header=text.strip(), ends=ends)
@@ -138,7 +141,7 @@ class _Reader:
         else:
             self._read_other(line)
 
-    def _begin(self, line: Line) -> None:
+    def _begin(self, line: Line) -> Traceback:
         if not isinstance(self._current, Traceback) or not self._chained:
             self._current = Traceback(line.at)
             if self._header is not None:
@@ -149,14 +152,14 @@ class _Reader:
         self._current.after = 0
         self._in_frames, self._chained, self._more = True, False, 0
         self._header = None
+        return self._current
 
     def end_group(self) -> None:
         """Of a group the first exception counts, as if it had been raised alone."""
         group, self._group, current = self._group, None, self._current
         if group is None or not isinstance(current, Traceback):
             return
-        found = group.traceback(self._known)
-        if found is None:
+        if (found := group.traceback(self._known)) is None:
             return
         found.raised[0].direct = current.next.direct
         current.raised += found.raised

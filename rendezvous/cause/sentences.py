@@ -24,6 +24,8 @@ _SOURCE = re.compile(
     r"\[(enforce fail at )?/?\S+\.(cc|cpp|h):\d+\] (\. )?"
     r"|\[[IWEF]\d{3,4} [\d:.]+ \S+\.(cc|cpp|h):\d+\] (\[c10d\] )?"
 )
+_REJECTED = re.compile(r"the program( rejected its arguments: )(\S+\.py): error: ")
+"""What argparse says begins with the name of the program."""
 _UNSAID = frozenset(
     {
         *("exit_code", "killed", "terminated", "interrupted", "exception"),
@@ -58,22 +60,20 @@ class Sentence:
 def sentence_of(judged: Judged) -> Sentence:
     """Make the sentence of a cause."""
     row = BY_ID[judged.cause.row]
-    hint = row.hint
-    if not judged.blames:
-        clause = _unknown(judged, row)
-        hint = hint or "look at the last words of all ranks: rdzv logs RUN"
-    else:
-        clause = _clause(judged, row)
+    clause, hint = _clause(judged, row) if judged.blames else _unknown(judged, row), row.hint
+    if not judged.blames and not hint:
+        hint = "compare the last output of all ranks: rdzv logs RUN"
+    if rejected := _REJECTED.match(clause):
+        clause = f"{rejected[2]}{rejected[1]}{clause[rejected.end() :]}"
+        hint = f"try: python {rejected[2]} --help"
     return Sentence(clause, tuple(_evidence(judged)), hint)
 
 
 def _clause(judged: Judged, row: Row) -> str:
     cause = judged.cause
     says = "" if row.id in _UNSAID and not cause.facts else row.says
-    numbers = "; ".join(
-        dict.fromkeys(filter(None, (_amount(fact, says) for fact in cause.facts[:2])))
-    )
-    if numbers:
+    amounts = [_amount(fact, says) for fact in cause.facts[:2]]
+    if numbers := "; ".join(dict.fromkeys(filter(None, amounts))):
         says = f"{says} ({numbers})" if says else numbers
     if cause.clue is not None:
         line = _line(cause.clue)
@@ -97,10 +97,11 @@ def _amount(fact: Fact, says: str) -> str:
 
 
 def _compared(judged: Judged) -> str:
-    nodes = f"{judged.others} node{'s' * (judged.others > 1)}"
+    several = judged.others > 1
+    nodes = f"the other {judged.others} nodes" if several else "the other node"
     if not judged.alike:
-        return f"; the other {nodes} did not fail of this"
-    return f"; {judged.alike} of the other {nodes} failed of the same"
+        return f"; {nodes} did not fail in this way"
+    return f"; {f'{judged.alike} of ' * several}{nodes} failed in the same way"
 
 
 def _unknown(judged: Judged, row: Row) -> str:
@@ -117,11 +118,10 @@ def _unknown(judged: Judged, row: Row) -> str:
 
 def _apart(apart: Sequence[tuple[int, str]]) -> str:
     """Those that may have been waited for: what they said last tells what they did."""
-    spoke = [
-        f"rank {rank} was '{printable(words, _WORDS_WIDTH)}'" for rank, words in apart if words
-    ]
     if not apart:
         return ""
+    told = [(rank, printable(words, _WORDS_WIDTH)) for rank, words in apart if words]
+    spoke = [f"rank {rank} was '{words}'" for rank, words in told]
     who = f"rank {apart[0][0]} is" if len(apart) == 1 else f"{len(apart)} ranks are"
     last = f", and the last line of {' and of '.join(spoke[:_MOST_APART])}" if spoke else ""
     return f"; {who} not known to have waited{last}"
@@ -166,7 +166,7 @@ def fact_words(fact: Fact) -> str:
 
 def _of_group(fact: Fact) -> str:
     limit = f"limit {bytes_text(fact.limit)}" if fact.limit else "no limit is known"
-    return f"{limit}, {fact.value:.0f} killed"
+    return limit + (f", {fact.value:.0f} processes killed" if fact.value > 1 else "")
 
 
 def _of_machine(fact: Fact) -> str:

@@ -143,8 +143,7 @@ class Raised:
     def is_lost(self) -> bool:
         """Return whether it only tells that another thread or process of its program has failed."""
         of_connection = "/multiproces" in self.below.rpartition("\n")[2]
-        pattern = _LOST_CONNECTION if of_connection else LOST
-        return pattern.match(self.line) is not None or LOST.match(self.line) is not None
+        return bool(LOST.match(self.line) or (of_connection and _LOST_CONNECTION.match(self.line)))
 
     def row(self, known: Patterns) -> tuple[str | None, str]:
         """The row that it tells of, and its words."""
@@ -250,7 +249,7 @@ class Traceback(Ended):
             one.source = one.source or text.strip()
             return
         one.source = ""
-        one.outer = one.outer or frame["name"] or ""
+        one.outer = one.outer or frame["name"] or "<module>"
         is_own = _OTHERS_CODE.search(frame["file"]) is None
         if is_own or not one.is_own:
             one.where, one.is_own = place(frame), is_own

@@ -73,8 +73,7 @@ def _moved(evidence: Evidence, ranks: set[int]) -> Finding | None:
     moved = sorted(rank for rank in ranks if evidence.has_turned(rank))
     if not moved:
         return None
-    has = "has" if len(moved) == 1 else "have"
-    sentence = f"not stuck: {numbers_text(moved)} {has} moved since the look before"
+    sentence = f"not stuck: {numbers_text(moved)} {_has(moved)} moved since the look before"
     if len(moved) == 1:
         sentence += f"; {place_text(evidence.ranks[moved[0]])}"
     return Finding("moving", sentence, ("stacks",))
@@ -124,7 +123,24 @@ def unclear(evidence: Evidence) -> Finding:
     found = evidence.ranks.values()
     number = len({seen.place.words for seen in found if seen.place.words and not seen.is_gone})
     head = f"nothing distinguishes a rank: the ranks are in {number} place{'s' * (number != 1)}"
-    return Finding("unclear", f"{head}: {places_text(found)}", _sources(evidence))
+    sentence = f"{head}: {places_text(found)}{_moved_since(evidence)}"
+    return Finding("unclear", sentence, _sources(evidence))
+
+
+def _moved_since(evidence: Evidence) -> str:
+    """Which ranks are elsewhere than in the look before, or that none is."""
+    ranks = evidence.ranks
+    moved = [rank for rank in ranks if evidence.has_turned(rank) or evidence.has_moved(rank)]
+    if moved:
+        return f"; {numbers_text(moved)} {_has(moved)} moved since the look before"
+    between = evidence.between(ranks)
+    if between is None or any(seen.stack is None for seen in ranks.values()):
+        return ""
+    return f"; nothing has moved for {duration_text(between)}"
+
+
+def _has(ranks: list[int]) -> str:
+    return "has" if len(ranks) == 1 else "have"
 
 
 def _verb(ranks: list[int]) -> str:

@@ -9,7 +9,7 @@ from rendezvous.hang.seen import Other, Seen
 from rendezvous.hang.stacks import Kind
 from rendezvous.hang.verdict import Rule, Source
 from rendezvous.wire.look import NodeLook
-from rendezvous.wire.words import bytes_text, duration_text, listed, spans_text
+from rendezvous.wire.words import all_of, bytes_text, duration_text, listed, spans_text
 
 _BUSY_CPU_SECONDS = 0.05
 _BUSY_BYTES = 1 << 20
@@ -44,7 +44,7 @@ def numbers_text(ranks: Collection[int]) -> str:
 def of_text(ranks: Collection[int], of: int) -> str:
     """`7 of 8 ranks`, or `all 8 ranks`."""
     if len(ranks) == of:
-        return f"all {of} ranks" if of > 1 else "the only rank"
+        return all_of(of, "rank") if of > 1 else "the only rank"
     return f"{len(ranks)} of {of} ranks"
 
 
@@ -236,5 +236,5 @@ def tail_text(
         nodes = f"slot{'s' * (len(silent_nodes) > 1)} {listed(map(str, silent_nodes))}"
         parts.append(f"no answer from {nodes}")
     else:
-        parts.append(f"all {of} ranks answered" if of > 1 else "the only rank answered")
+        parts.append(f"{of_text(range(of), of)} answered")
     return f" ({'; '.join(parts)})"

@@ -15,7 +15,7 @@ from rendezvous.frozen import frozen
 from rendezvous.wire.checks import Check, Level, names_nodes
 from rendezvous.wire.node import Facts, Finding, JoinRequest
 from rendezvous.wire.run import RunSpec
-from rendezvous.wire.words import group_name, listed, printable, slot_name
+from rendezvous.wire.words import all_of, group_name, listed, printable, slot_name
 
 
 @frozen
@@ -86,9 +86,10 @@ def _odd_one(
     same, rest = count[known[slot]], count[usual]
     alone = "is the only node" if same == 1 else f"is one of {same} nodes"
     others = f"{rest} other{'s' * (rest > 1)} {'have' if rest > 1 else 'has'}"
-    the = "the " if same + rest == len(known) else ""
+    if same + rest == len(known):
+        others = f"the {others}" if rest > 1 else "the other has"
     name = slot_name(slot, hostnames)
-    return f"{name} {alone} with {what.name} {known[slot]}; {the}{others} {usual}"
+    return f"{name} {alone} with {what.name} {known[slot]}; {others} {usual}"
 
 
 def _split(
@@ -129,7 +130,8 @@ def finding_text(finding: Finding, hostnames: Mapping[int, str]) -> str:
     """A finding as one sentence, without what mends it."""
     if names_nodes(finding.check):
         return finding.cause
-    value = " ".join(filter(None, (finding.subject, finding.value)))
+    subject = "" if finding.subject in finding.value else finding.subject
+    value = " ".join(filter(None, (subject, finding.value)))
     wanted = f"expected {finding.expected}" if finding.expected else ""
     what = ", ".join(filter(None, (value, wanted)))
     text = ": ".join(filter(None, (what, finding.cause)))
@@ -152,7 +154,7 @@ def told_once(
         slots = sorted({f.slot for f in (first, *more) if f.slot is not None})
         if more and slots:
             is_all = len(slots) == len(hostnames) > 2
-            who = f"all {len(slots)} nodes" if is_all else group_name(slots, hostnames)
+            who = all_of(len(slots)) if is_all else group_name(slots, hostnames)
             text = f"{who}: {finding_text(of_nobody, {})}"
         told.append((first, text))
     return told

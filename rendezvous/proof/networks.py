@@ -282,7 +282,7 @@ def _without(
 ) -> Iterator[Finding]:
     """One finding per node if they are a minority; otherwise one finding that names no node."""
     names, rest = hostnames_of(joins), len(joins) - len(slots)
-    others = f"{rest} other{'s have' if rest > 1 else ' has'}"
+    others = f"{rest} others have" if rest > 1 else "other has"
     few = 2 * len(slots) < len(joins)
     for group in [[slot] for slot in slots] if few else [slots]:
         does, its = ("does", "its") if len(group) == 1 else ("do", "their")

@@ -18,7 +18,7 @@ from rendezvous.wire.hostnames import is_everyones
 from rendezvous.wire.node import Finding, JoinRequest
 from rendezvous.wire.run import Round
 from rendezvous.wire.verify import PairProbe
-from rendezvous.wire.words import group_name, listed, ms_text, seconds_text
+from rendezvous.wire.words import all_of, group_name, listed, ms_text, seconds_text
 
 SKEW_WARN_SECONDS = 0.5
 RTT_TIMES_MEDIAN = 5.0
@@ -97,7 +97,7 @@ def _reached(round_: ProbedRound) -> list[Finding]:
     count = len(round_.good)
     if round_.failed or not count:
         return []
-    sentence = f"all {count} directed pairs passed over {round_.tried.network}"
+    sentence = f"{all_of(count, 'directed pair')} passed over {round_.tried.network}"
     return [make_finding(_REACHED, sentence, level="ok", value=f"{count} pairs")]
 
 

@@ -53,14 +53,14 @@ def plan_without(run: Run, guilty: dict[int, LeftOut]) -> dict[int, LeftOut] | N
 def seal_without(
     run: Run, guilty: Collection[int], left_out: dict[int, LeftOut], now: float
 ) -> str:
-    """Seal again on the verified network. Returns a clause describing the new table."""
+    """Seal again on the verified network. Returns a clause that says so."""
     run.attempt.left_out = left_out
     for index in guilty:
         if (node := run.slots[index].node) is not None:
             node.state, node.number = NodeState.JOINED, None
     run.epoch += 1
     seal_table(run, now, None)
-    return f"; a new table excludes {'it' if len(guilty) == 1 else 'them'}"
+    return f"; the run continues without {'it' if len(guilty) == 1 else 'them'}"
 
 
 def seal_table(run: Run, now: float, port: int | None) -> None:
@@ -179,7 +179,7 @@ def arm_refused(run: Run, event: events.ArmRefused, now: float) -> Outcome:
         port = report.free_port or next_port(run.table.master_port)
         run.epoch += 1
         seal_table(run, now, port)
-        return Outcome(f"{reason}; new table with master port {port}", slot.index)
+        return Outcome(f"{reason}; trying master port {port}", slot.index)
     guilty = {slot.index: LeftOut(Cause.ARMING_FAILED, reason)}
     of_the_run = report.code in _OF_THE_RUN
     left_out = None if of_the_run else plan_without(run, guilty)

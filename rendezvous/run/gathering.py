@@ -50,7 +50,7 @@ def slot_changed(run: Run, event: events.SlotChanged, now: float) -> Outcome:
     if news.state in DEAD_SUBMISSIONS:
         fences.worker_run_ended(run, slot.index, news.generation)
     if news.generation < slot.generation:
-        reason = f"slot {slot.index}: its generation {news.generation} has ended"
+        reason = f"an older worker run of slot {slot.index} has ended"
         return Outcome(reason + go_if_ready(run, now), slot.index)
     if news.generation > slot.generation:
         begin_generation(slot, news.generation, now)
@@ -68,7 +68,8 @@ def slot_changed(run: Run, event: events.SlotChanged, now: float) -> Outcome:
     if news.state is SlotState.SUBMITTING and run.rules.is_forming and _is_untold(slot, news):
         return Outcome(f"slot {slot.index} could not be submitted yet: {news.detail}", slot.index)
     said = f" ({news.detail})" if news.detail else ""
-    reason = f"slot {slot.index}, generation {slot.generation}: {news.state}{said}"
+    again = f", generation {slot.generation}" if slot.generation > 1 else ""
+    reason = f"slot {slot.index}{again}: {news.state}{said}"
     then = go_if_ready(run, now)
     return Outcome(reason + then, slot.index, usual=not then)
 
@@ -252,7 +253,7 @@ def before_go_failed(
 
     What comes back has `said` in place of the cause, where that has been told already.
     """
-    what = "restart" if run.starts.ended else "go"
+    what = "restart" if run.starts.ended else "start"
     failed = f"{who(slot)} failed before the {what}"
     words = f"{failed}: {said or why}"
     slot.problem = why
@@ -303,9 +304,9 @@ class Recovery(Enum):
     """How a run that forms goes on without a slot's node, as a sentence says it."""
 
     LEFT_OUT = "the run continues without it"
-    ON_ITS_WAY = "its generation {generation} has already been submitted"
+    ON_ITS_WAY = "its next worker run has already been submitted"
     RESTARTED = "the run waits for it, because its platform may start it again"
-    RESUBMITTED = "it is submitted again as generation {generation}"
+    RESUBMITTED = "it is submitted again"
     SPARED = "the run does not need it"
 
 
@@ -350,7 +351,7 @@ def _recover(run: Run, slot: Slot, recovery: Recovery, now: float) -> str:
     if was_in and run.rules.awaits is not Awaits.NODES:
         gather_again(run, now)
     check_gathered(run, now)
-    return recovery.value.format(generation=slot.wanted)
+    return recovery.value
 
 
 def join_timed_out(run: Run, now: float, trouble: str) -> Outcome:

@@ -58,7 +58,7 @@ def decide_join(
         raise Fenced(f"slot {slot.index}: this join was accepted as incarnation {known}; {now_is}")
     if request.generation < slot.wanted:
         raise Fenced(
-            f"slot {slot.index} belongs to generation {slot.wanted} of its worker run; "
+            f"slot {slot.index} belongs to a newer worker run (generation {slot.wanted}); "
             f"this is generation {request.generation}",
             hint="an older worker run of this launch is still running; it ends now",
         )
@@ -144,12 +144,12 @@ def _refuse_when_closed(run: Run, slot: Slot) -> None:
         raise RunOver(f"run '{run.id}' has ended: {run.result.message}")
     if run.rules.admits is Admits.NOBODY:
         raise RunOver(
-            f"run '{run.id}' is running on its sealed table; slot {slot.index} cannot be filled now"
+            f"run '{run.id}' has started, and no node can join it now (slot {slot.index})"
         )
     if run.rules.admits is Admits.REPLACEMENTS and slot.live_node() is None:
         raise SlotTaken(
-            f"run '{run.id}' has ended its last call and is {run.phase} without "
-            f"slot {slot.index}; the slot opens again only if a node is lost before the go"
+            f"the last call of run '{run.id}' has ended, and the run is {run.phase} without "
+            f"slot {slot.index}, which can join only if a node is lost before the start"
         )
 
 
@@ -166,8 +166,8 @@ def _refuse_when_full(run: Run, slot: Slot) -> None:
             raise _not_missed_yet(run, slot)
     elif run.rules.admits is Admits.REPLACEMENTS and slot.live_node() is None:
         raise SlotTaken(
-            f"run '{run.id}' is {run.phase} without slot {slot.index}; the slot opens again once "
-            "its programs have started"
+            f"run '{run.id}' is {run.phase} without slot {slot.index}, which can join once its "
+            "programs have started"
         )
 
 
@@ -177,7 +177,7 @@ def _not_missed_yet(run: Run, slot: Slot) -> SlotTaken:
     words = "was lost" if slot.live_node() is None else "has not been missed yet"
     return SlotTaken(
         f"slot {slot.index} is held by {holder.join.hostname} ({holder.address}), which "
-        f"{words}; it opens again once the programs of run '{run.id}' have been stopped for that",
+        f"{words}; it is free once the programs of run '{run.id}' have been stopped for that",
         hint="if that node is alive, two worker runs were started for its slot; end this one",
     )
 
@@ -225,8 +225,8 @@ def _refuse_other_job(run: Run, request: JoinRequest) -> None:
         )
     if spec.verify and spec.slots > 1 and request.probe_port is None:
         raise Mismatch(
-            f"{me} does not listen for its peers' probes, but run '{run.id}' verifies all "
-            "addresses",
+            f"{me} does not answer the other nodes' connection checks, but run '{run.id}' makes "
+            "them",
             hint="give every node the same version of rdzv, or launch with --verify off",
         )
     _refuse_number_clash(run, request)

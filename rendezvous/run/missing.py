@@ -51,7 +51,8 @@ def _known_of(spec: RunSpec, slots: list[Slot]) -> str:
         known = re.sub("^was ", "were ", known)
     if len(slots) == 1:
         if first.name:
-            name = f" (worker run {first.name}, generation {first.generation})"
+            again = f", generation {first.generation}" if first.generation > 1 else ""
+            name = f" (worker run {first.name}{again})"
     elif len({_known(spec, slot) for slot in slots}) > 1:
         name = f", such as slot {first.index},"
     return f"{slots_text([slot.index for slot in slots])}{name} {known}"

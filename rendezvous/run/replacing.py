@@ -54,7 +54,7 @@ def refill(run: Run, slot: Slot, now: float) -> str:
     on_its_way = slot.wanted > slot.generation or (newer and slot.state not in DEAD_SUBMISSIONS)
     vacate(run, slot, now)
     if on_its_way:
-        return f"its generation {slot.wanted} is on its way"
+        return "its next worker run is on its way"
     is_left = run.starts.resubmitted < limits.max_replacements
     if run.spec.on_node_loss != "replace" or not is_left or run.needs(slot.index):
         slot.given_up = True
@@ -65,7 +65,7 @@ def refill(run: Run, slot: Slot, now: float) -> str:
     if not run.spec.managed:
         return f"the run waits for slot {slot.index}, which its platform may start again ({count})"
     slot.wanted = slot.generation + 1
-    return f"slot {slot.index} is submitted again as generation {slot.wanted} ({count})"
+    return f"slot {slot.index} is submitted again ({count})"
 
 
 def try_again(run: Run, slot: Slot, now: float) -> str:
@@ -95,7 +95,7 @@ def submit_again(run: Run, event: events.SubmitAgain, now: float) -> Outcome:
     """The pause after a worker run that has failed is over."""
     slot = run.slots[event.slot]
     slot.again_at, slot.wanted = None, slot.generation + 1
-    return Outcome(f"slot {slot.index} is submitted again as generation {slot.wanted}", slot.index)
+    return Outcome(f"slot {slot.index} is submitted again", slot.index)
 
 
 def retire(run: Run, slot: Slot, why: str, now: float) -> str:

@@ -205,7 +205,7 @@ def _used_up(run: Run, report: ExitReport) -> str:
     used = _all_used(run.spec.limits.max_restarts)
     codes = {end.exit_code for end in run.starts.ended if end.code}
     alike = codes == {report.exit_code} and len(run.starts.ended) > 1
-    return f"{used}; every epoch ended with exit code {report.exit_code}" if alike else used
+    return f"{used}; each start ended with exit code {report.exit_code}" if alike else used
 
 
 def _all_used(most: int) -> str:
@@ -219,13 +219,15 @@ def _hopeless(run: Run, found: FirstCause, report: ExitReport) -> str:
     if quick and not cold.others(run) and found.then is Then.HOPELESS:
         return f"{_what_stays(found)}; it is not started again"
     if found.then is Then.SICK and starts.sick == found.slot.index:
-        return f"{who(found.slot)} has failed of its device twice; it is not started again"
+        return f"{who(found.slot)} has failed twice because of its device; it is not started again"
     if quick and starts.alike and starts.alike == alike(found, report):
+        most, left = run.spec.limits.max_restarts, run.spec.limits.max_restarts - starts.used
+        unused = f"{left} of {most} restart{'s' * (most > 1)} {'were' if left > 1 else 'was'}"
         after = f"{seconds:.0f} s after the start"
-        return f"it failed the same way twice, {after}; it is not started again"
+        return f"it failed twice in the same way (numbers aside), {after}, so {unused} not used"
     stalled = starts.progress is not None and not got_on(run, seconds)
     if stalled and starts.stalled + 1 >= MOST_STALLED:
-        return f"{MOST_STALLED} epochs have not got beyond step {starts.progress}"
+        return f"{MOST_STALLED} starts in a row did not get beyond step {starts.progress}"
     return ""
 
 
@@ -367,7 +369,7 @@ def _arm_again(run: Run, now: float) -> str:
         gather_again(run, now)
         return check_gathered(run, now) or "; the nodes gather again"
     renew_table(run, now)
-    return f"; the table of epoch {run.epoch} is sealed"
+    return ""
 
 
 def backoff_over(run: Run, event: events.BackOffOver, now: float) -> Outcome:

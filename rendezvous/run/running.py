@@ -19,7 +19,7 @@ from rendezvous.run.replacing import refill
 from rendezvous.run.state import OVER, Run, Slot, who
 from rendezvous.wire.errors import PREEMPTED_HINT, Cause, ExitCode
 from rendezvous.wire.run import NodeState, Phase, Result
-from rendezvous.wire.words import listed, reason_clause
+from rendezvous.wire.words import all_of, listed, reason_clause
 
 
 def unheard(run: Run, now: float, leases: Leases) -> list[Slot]:
@@ -112,7 +112,7 @@ def _end_unfailed(run: Run, now: float, why: str) -> None:
         finish(run, now, _result_of_stopped(run))
         return
     count = len(run.table.rows) if run.table else 0
-    who_ended = f"all {count} nodes" if count > 1 else "the node"
+    who_ended = all_of(count)
     if run.spec.led and count > 1:
         who_ended = f"the program of node 0, which led {count} nodes,"
     words = f"{who_ended} ended with exit code 0"
@@ -163,15 +163,15 @@ def _result_of_stopped(run: Run) -> Result:
     """
     if run.departure is not None:
         return departures.result_of(run, run.departure)
-    return _cancelled(run, Cause.CANCELLED, "all programs were stopped, and start no more")
+    return _cancelled(run, Cause.CANCELLED, "all programs were stopped, and are not started again")
 
 
-def _cancelled(run: Run, code: str, why: str) -> Result:
+def _cancelled(run: Run, code: str, why: str, before: str = "") -> Result:
     return Result(
         status="cancelled",
         exit_code=int(ExitCode.CANCELLED),
         code=code,
-        message=f"run '{run.id}' was cancelled{reason_clause(why)}",
+        message=f"run '{run.id}' was cancelled{reason_clause(why)}{before}",
     )
 
 
@@ -266,6 +266,6 @@ def cancelled(run: Run, event: events.Cancelled, now: float) -> Outcome:
     if empty is not None:
         whose = "an earlier worker run of slot" if failed_before(empty) else "slot"
         before = f"; before that, {whose} {empty.index} failed: {empty.problem}"
-    finish(run, now, _cancelled(run, event.code, f"{event.reason}{before}"))
+    finish(run, now, _cancelled(run, event.code, event.reason, before))
     assert run.result is not None
     return Outcome(run.result.message)

@@ -18,7 +18,7 @@ from rendezvous.wire.reports import ExitReport
 from rendezvous.wire.run import EpochEnd, NodeState, Phase, Result, Round, RunSpec, SlotState
 from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.verify import PairProbe
-from rendezvous.wire.words import listed, node_name, size_text
+from rendezvous.wire.words import all_of, listed, node_name, size_text
 from rendezvous.wire.world import RankWorld, WorldFound
 
 GONE = (NodeState.LOST, NodeState.LEFT)
@@ -421,7 +421,7 @@ def names_of(run: Run, indices: Collection[int], limit: int = 5) -> str:
 def all_nodes(run: Run) -> str:
     """Return `all 3 nodes are`, of those that take part."""
     count = len(run.taking_part())
-    return f"all {count} nodes are" if count > 1 else "the node is"
+    return f"{all_of(count)} {'are' if count > 1 else 'is'}"
 
 
 def words_of_network(run: Run) -> str:
@@ -431,8 +431,8 @@ def words_of_network(run: Run) -> str:
     if count == 1:
         return f"the node is reached over {network}"
     if not run.spec.verify:
-        return f"all {count} nodes use {network}, which was not verified"
-    return f"all {count} nodes reach each other over {network}"
+        return f"{all_of(count)} use {network}, which was not verified"
+    return f"{all_of(count)} reach each other over {network}"
 
 
 def nnodes_text(spec: RunSpec) -> str:

@@ -112,7 +112,7 @@ def _found(table: EndpointTable, largest: Mapping[int, RankWorld], total: int) -
         return _made(rule, size, total, f"it {of}{own}, {has}", library)
     if pair is not None:
         ranks = " and ".join(str(each.rank) for each in pair)
-        detail = f"ranks {ranks} of the table both were rank {pair[0].places[0]} of a {name} world"
+        detail = f"ranks {ranks} of the run both were rank {pair[0].places[0]} of a {name} world"
         return _made("twice", size, total, f"{detail} of {_processes(size)}", library)
     if size >= total:
         return None
@@ -167,7 +167,7 @@ def _processes(count: int) -> str:
 
 def _table_words(table: EndpointTable, total: int) -> str:
     nodes = len(table.rows)
-    return f"and the table has {_processes(total)} on {nodes} node{'s' * (nodes != 1)}"
+    return f"and the run has {_processes(total)} on {nodes} node{'s' * (nodes != 1)}"
 
 
 # --- the run --------------------------------------------------------------------------------------
@@ -204,7 +204,7 @@ def reported(run: Run, event: events.WorldsReported, now: float) -> Outcome:
     if clause := take(run, event.slot, event.report.worlds, event.found):
         hint = event.found.next_step if event.found is not None else ""
         return Outcome(clause + (f"; {hint}" if hint else ""), event.slot)
-    words = f"{who(run.slots[event.slot])}: its ranks have formed other worlds than the table's"
+    words = f"{who(run.slots[event.slot])}: its ranks formed worlds that lack ranks of the run"
     return Outcome(words, event.slot, usual=True)
 
 

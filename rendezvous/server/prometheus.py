@@ -36,7 +36,7 @@ COUNTERS: Final = {
     "takeovers": "Runs that were taken over from replicas that were gone.",
     "moves": "Runs that were given to another replica.",
     "fenced": "Runs that another replica had taken.",
-    "journal_errors": "Beats that the shared journal did not answer.",
+    "journal_errors": "Heartbeats that the shared journal did not answer.",
 }
 """The help of each of the service's counters."""
 
@@ -114,14 +114,14 @@ _SERIES: Final[tuple[tuple[Family, Callable[[Service], Samples]], ...]] = (
         _in_phase,
     ),
     (
-        Family("rdzv_run_missing_nodes", "gauge", "Slots of a run that have no node.", ("run",)),
+        Family("rdzv_run_missing_nodes", "gauge", "Nodes of a run that are missing.", ("run",)),
         _missing,
     ),
     (
         Family(
             "rdzv_start_seconds",
             "histogram",
-            "Time that each start of a run's programs spent in a phase before the go.",
+            "Time that each start of a run spent in a phase before its programs started.",
             ("phase", "start"),
         ),
         _by_phase,
@@ -130,7 +130,7 @@ _SERIES: Final[tuple[tuple[Family, Callable[[Service], Samples]], ...]] = (
         Family(
             "rdzv_gang_start_seconds",
             "histogram",
-            "Time from a run's creation, or the end of its programs, to the go.",
+            "Time from a run's creation, or the end of its programs, to their start.",
             ("start",),
         ),
         _starts,

@@ -200,7 +200,7 @@ ROUTES = (
     Route("table", "GET", f"{_RUN}/tables/{{digest}}", "The endpoint table with this digest.",
           reader, calls.table, EndpointTable, lean=True),
     Route("checks", "GET", f"{_RUN}/report",
-          "What was checked before the go: findings, and which nodes reached which.",
+          "What was checked before the start: findings, and which nodes reached which.",
           reader,
           lambda service, asked: service.sequencer.look(
               lambda _: run_report(asked.live.run), about=asked.run),

@@ -92,8 +92,8 @@ class ExitCode(IntEnum):
     REGISTRY_LOST = (
         85,
         (
-            "no registry answered within the orphan time-out, or the launch's own registry "
-            "ended 5 times within 30 s"
+            "no registry answered within '--orphan-timeout', or the launch's own registry ended 5 "
+            "times within 30 s"
         ),
         True,
     )
@@ -108,7 +108,7 @@ class ExitCode(IntEnum):
     )
     PREEMPTED = 88, "the scheduler preempted a worker run: it took the machine back", True
     STALLED = 89, "nothing moved any more on any node for as long as '--stall-timeout' allows", True
-    WRONG_WORLD = 90, "with '--strict': the ranks were not in the one world that the table promises"
+    WRONG_WORLD = 90, "with '--strict': the ranks did not all join one job"
 
 
 class Cause(StrEnum):

@@ -74,7 +74,9 @@ class EpochEnd(Wire):
     """How the programs of one epoch ended before the run did, and what followed."""
 
     epoch: int
-    ran_seconds: float = Field(0.0, description="From the go to the first failure.")
+    ran_seconds: float = Field(
+        0.0, description="From the start of the programs to the first failure."
+    )
     message: str = Field(description="Which node failed, and how.")
     code: str = Field("", description="As in a result; empty where a person asked for the restart.")
     exit_code: int = 0
@@ -240,10 +242,10 @@ class RunSpec(BaseModel):
         0, description="Extra nodes that are started beyond max_nodes; the best are kept."
     )
     on_node_loss: Literal["fail", "replace", "shrink"] = Field(
-        "fail", description="What follows a node's loss after the go."
+        "fail", description="What follows a node's loss after the start."
     )
     standby: Annotated[int, Field(ge=0, lt=MAX_NODES)] = Field(
-        0, description="Extra nodes that stay after the go, to take the place of a lost one."
+        0, description="Extra nodes that stay after the start, to take the place of a lost one."
     )
     local_node: bool = Field(
         False, description="Slot 0 runs with the run's own registry: its loss ends the run."

@@ -55,7 +55,7 @@ class NodeView(Wire):
     )
     released: list[int] = Field(
         [],
-        description="Slots whose nodes are not in the table: at the go they end with exit code 0.",
+        description="Slots that are not in the table; their nodes end with exit code 0.",
     )
     why_released: dict[int, Words] = Field(
         {}, description="Why slots are left out (the first 256 that have a cause)."

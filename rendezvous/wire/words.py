@@ -68,6 +68,13 @@ def listed(names: Iterable[str], limit: int = 5, *, of: int | None = None) -> st
     return ", ".join(names[:limit]) + more
 
 
+def all_of(count: int, noun: str = "node") -> str:
+    """`the node`, `both nodes`, `all 4 nodes`."""
+    if count < 2:
+        return f"the {noun}"
+    return f"both {noun}s" if count == 2 else f"all {count} {noun}s"
+
+
 def few(names: Iterable[str], most: int = 5) -> str:
     """`a, b, c` of a few, `a and 249 more` of many."""
     names = list(names)
@@ -119,8 +126,19 @@ _COMMANDS = ("rdzv cancel", "rdzv drain", "rdzv restart")
 
 
 def reason_clause(reason: str) -> str:
-    """` with 'rdzv cancel'` of a command, `: bad fan` of a person's own words."""
-    return f" with {reason!r}" if reason in _COMMANDS else f": {reason}" if reason else ""
+    """` with 'rdzv cancel'` of a command, `: bad fan` of a person's own words, or both."""
+    command, _, words = reason.partition(": ")
+    if command not in _COMMANDS:
+        command, words = "", reason
+    return f" with {command!r}" * bool(command) + f": {words}" * bool(words)
+
+
+def no_node_words(run: str, node: int, count: int) -> str:
+    """`run 'llama' has no node 7: its nodes are 0 to 3`, where so many have a number."""
+    known = "its only node is 0" if count else "none of its nodes has a number yet"
+    if count > 1:
+        known = f"its nodes are 0 to {count - 1}"
+    return f"run '{run}' has no node {node}: {known}"
 
 
 def slot_name(slot: int, hostnames: Mapping[int, str]) -> str:

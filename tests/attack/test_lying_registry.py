@@ -224,7 +224,7 @@ async def test_no_lie_starts_a_program_or_reaches_the_hosts_file(tmp_path: Path)
         if len(told.story.made) == 1:
             assert set(told.story.hosts_seen) == {HOSTS}, name
         assert told.code == ARMING_FAILED, (name, told)
-        assert "which this node has not acknowledged" in told.error, name
+        assert "that this node has not acknowledged" in told.error, name
         assert any(words in line for line in told.said), (name, told.said)
         assert {r["code"] for r in told.refusals} <= {"bad_table"}, name
         assert told.refusals or words in ("", "has digest", "not a valid NodeView"), name

@@ -78,7 +78,7 @@ def test_a_killed_container_is_submitted_again(engine: Engine, tmp_path: Path) -
         end(tmp_path)
         outcome = launched.finish()
     check_end(tmp_path, outcome.code, outcome.err)
-    assert "slot 1 is submitted again as generation 2 (replacement 1 of 3)" in outcome.err
+    assert "slot 1 is submitted again (replacement 1 of 3)" in outcome.err
     assert older["Status"] == "exited"
     assert older["FinishedAt"].rstrip("Z") < newer["StartedAt"].rstrip("Z")
     assert engine.docker("ps", "--quiet") == ""

@@ -22,6 +22,6 @@ def test_it_launches_two_runs_and_shows_what_each_rank_printed(tmp_path: Path) -
     assert (done.returncode, done.stderr) == (0, "")
     seen = re.sub(r"after \S+ s|loss [\d.]+", "", done.stdout).splitlines()
     nodes = ["  node 0 at 127.0.0.1: ", "  node 1 at 127.0.0.2: "]
-    ended = "all 2 nodes ended with exit code 0 "
+    ended = "both nodes ended with exit code 0 "
     assert seen == [f"rate 0.01: {ended}", *nodes, f"rate 0.3: {ended}", *nodes]
     assert done.stdout.count("loss 0.000000") == 2  # of the better rate

@@ -67,7 +67,7 @@ def test_without_a_standby_the_worker_run_is_submitted_again(tmp_path: Path) -> 
     assert epochs_of(starts_apart(tmp_path)) == SIX
     again = max(start.at for start in starts_in(tmp_path)[3:])
     print(f"agent killed -> first statement of all, submitted again: {again - killed:.2f} s")
-    assert "slot 2 is submitted again as generation 2 (replacement 1 of 3)" in outcome.err
+    assert "slot 2 is submitted again (replacement 1 of 3)" in outcome.err
 
 
 def test_a_run_that_may_shrink_goes_on_with_those_that_are_left(tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ def test_a_run_id_that_is_used_again_has_logs_of_its_own(tmp_path: Path) -> None
     assert (tmp_path / "r" / "former-logs" / "node-1.log").read_text() == "launch 2\n"
     for name in ("agent-0.log", "registry.log"):
         for folder in ("logs", "former-logs"):
-            assert (tmp_path / "r" / folder / name).read_text().count("slot 0 (") > 0
+            assert (tmp_path / "r" / folder / name).read_text().count("run 'r'") > 0
     joined = (tmp_path / "r" / "logs" / "agent-0.log").read_text().count(" joined run 'r'")
     assert joined == 1
 
@@ -289,8 +289,8 @@ def test_a_run_of_nohup_outlives_the_terminal_and_status_logs_and_cancel_find_it
         assert "enough" in rdzv(tmp_path, "cancel", "r", "--reason", "enough")
         outcome = run.finish()
     assert outcome.code == 84
-    assert "was cancelled: enough" in outcome.last_line
-    assert "was cancelled: enough" in rdzv(tmp_path, "status", "r")
+    assert "was cancelled with 'rdzv cancel': enough" in outcome.last_line
+    assert "was cancelled with 'rdzv cancel': enough" in rdzv(tmp_path, "status", "r")
 
 
 @pytest.mark.parametrize(

@@ -423,7 +423,7 @@ def test_a_run_is_cancelled_by_its_registry_or_by_its_launcher(
     begin = ["cancel", "--state-dir", str(tmp_path), "r7", "--reason"]
     asked.answers = [[], rdzv.RdzvError("not there yet"), []]
     run.cancel()
-    assert (asked.words, mine.stopped) == ([[*begin, "cancelled from Python"]], [])
+    assert (asked.words, mine.stopped) == ([[*begin, "from Python"]], [])
     run.cancel("enough")
     assert (asked.words[1:], mine.stopped) == ([[*begin, "enough"]], [1])
     mine.ended.set()

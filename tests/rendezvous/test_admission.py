@@ -54,11 +54,11 @@ a copy of a join whose node was given up is fenced
     "slot …: this join was accepted as incarnation 1; the slot has been given up since…"
 an older generation is fenced with both numbers
     new; news 1 submitting 3; join 1 2 -> Fenced
-    "…belongs to generation 3 …; this is generation 2"
+    "…belongs to a newer worker run (generation 3); this is generation 2"
     hint "…an older worker run of this launch is still running…"
 a generation that failed is fenced before the next is submitted
     new; news 1 submitting; news 1 failed; join 1 1 -> Fenced
-    "…belongs to generation 2…"
+    "…belongs to a newer worker run (generation 2)…"
 a live holder keeps its slot and both are named
     new; gather 1; silent 5 1; join 1 attempt=2 hostname=twin at=10.0.0.9 -> SlotTaken
     "slot 1 is held by host1 (10.0.0.2), which is alive; twin (10.0.0.9) asks for it with the same
@@ -68,7 +68,7 @@ a suspect holder loses its slot within its generation
     new; gather 1; silent 6 1; join 1 attempt=2 -> 1.incarnations=2
 nobody joins a running run
     running; silent 7 1; join 1 1|2 attempt=2 -> RunOver
-    "…is running on its sealed table; slot 1 cannot be filled…"
+    "…has started, and no node can join it now (slot 1)…"
 who comes after the go and is not needed is too late
     new 3|2 least=2 spares=0|1 last_call_seconds=5; gather 0 1; wait 5; verify; arm -> running
     join 2 -> TooLate
@@ -76,14 +76,14 @@ who comes after the go and is not needed is too late
     exit 0 0; exit 1 0; join 2 -> TooLate
 who comes too late for a run that fails is told of the failure
     new 2 spares=1 last_call_seconds=5; gather 0 1; wait 5; verify; arm; exit 0 3; join 2 -> RunOver
-    "…slot 2 cannot be filled now…"
+    "…no node can join it now (slot 2)…"
     stop 1 143; join 2 -> RunOver
     "run 'r' has ended: … exit code 3…"
 who comes after the last call is asked to wait while nodes verify
     new 3 least=2 last_call_seconds=5; gather 0 1; wait 5; join 2 -> SlotTaken verifying
-    "…ended its last call and is verifying without slot 2…"
+    "the last call of run 'r' has ended, and the run is verifying without slot 2…"
     verify; join 2 -> SlotTaken arming
-    "…ended its last call and is arming without slot 2…"
+    "the last call of run 'r' has ended, and the run is arming without slot 2…"
 another nnodes is refused with both values
     new 4 least=4|4|2|2; join 1 nnodes=3|2:4|4|2:5 -> Mismatch
     "slot 1 (host1) was started with --nnodes 3,|2:4,|4,|2:5, but run 'r' has --nnodes 4|4|2:4|2:4"
@@ -150,7 +150,7 @@ a replacement may ask for the rank of whom it replaces
     new 3; join 1 requested_node=2; join 1 2 requested_node=2 -> 1.incarnations=2
 a node that does not listen is refused where addresses are to be proven
     new; join 1 probe_port=None -> Mismatch
-    "slot 1 (host1) does not listen for its peers' probes…"
+    "slot 1 (host1) does not answer the other nodes' connection checks…"
 a node need not listen where nobody probes it
     new 2 verify=False; join 0 probe_port=None; join 1 probe_port=None -> arming
 a node alone need not listen

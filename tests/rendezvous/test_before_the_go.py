@@ -21,12 +21,12 @@ from tests.support.stories import MEMLOCK, stories, tell
 a node that is lost is submitted again
     gathering|verifying|arming 3; silent 16 1 -> gathering table=None digest= 1.wanted=2 1.retries=1
     -> joined,-,-|joined,-,joined|joined,-,joined
-    "…failed before the go: it was silent for 15 s: host, network or agent is down; it is submitted
-    again as generation 2"
+    "…failed before the start: it was silent for 15 s: host, network or agent is down; it is
+    submitted again"
 a node that is lost with no retry left ends the run
     gathering|verifying|arming 3 submit_retries=0; silent 16 1 -> slot=1 hostname=host1
     -> status=failed exit=86 code=node_lost
-    "…(host1…failed before the go: it was silent for 15 s: host, network or agent is down"
+    "…(host1…failed before the start: it was silent for 15 s: host, network or agent is down"
 a worker run that is preempted with no retry left ends the run with that cause
     new 2 submit_retries=0; gather 0; news 1 submitting; news 1 failed cause=preempted
     -> status=failed exit=88 code=preempted
@@ -53,15 +53,14 @@ a newer generation that takes a slot while gathering disturbs nobody
     wait 5; join 1 2 -> seq=1 enough_since=100.0
 one failure that agent and scheduler tell of costs one retry
     new; gather 1; news 1 running
-    "slot 1, generation 1: running"
+    "slot 1: running"
     exit 1 1 message='its GPU is gone' -> 1.wanted=2
     news 1 failed detail='exit code 1' -> gathering 1.retries=1 1.wanted=2
     -> 1.problem='its GPU is gone'
-    "slot 1, generation 1: failed (exit code 1)"
+    "slot 1: failed (exit code 1)"
 a node whose worker run ended is submitted again
     new; gather 1; news 1 ended detail=preempted -> -,-
-    "slot 1 (host1) failed before the go: its worker run ended: preempted; it is submitted again
-    as generation 2"
+    "slot 1 (host1) failed before the start: its worker run ended: preempted; it is submitted again"
 a newer worker run that dies does not harm the node that it was to replace
     arming; news 1 submitting 2; news 1 failed 2 -> arming verified,verified
     arm -> running
@@ -72,25 +71,24 @@ the cause of a submission that fails is said once before the end and at it
     new; gather 0; news 1 submitting; news 1 submitting detail='no such queue'
     "slot 1 could not be submitted yet: no such queue"
     news 1 failed detail='no such queue'
-    "slot 1 failed before the go: its submission failed; it is submitted again as generation 2"
+    "slot 1 failed before the start: its submission failed; it is submitted again"
     waits "…slot 1 waiting to be submitted again"
     news 1 submitting 2
     waits "…slot 1 being submitted again"
     news 1 failed 2 detail='no such queue' -> exit=83 slot=1 code=scheduler_failed
-    told "slot 1 failed before the go: its submission failed"
-    "slot 1 failed before the go: its submission failed: no such queue"
+    told "slot 1 failed before the start: its submission failed"
+    "slot 1 failed before the start: its submission failed: no such queue"
 another cause is said as well
     new; gather 0; news 1 submitting; news 1 failed detail='no such queue'
-    "slot 1 failed before the go: its submission failed: no such queue; it is submitted again as
-    generation 2"
+    "slot 1 failed before the start: its submission failed: no such queue; it is submitted again"
     news 1 submitting 2; news 1 failed 2 detail='the queue is full' -> exit=83
-    "slot 1 failed before the go: its submission failed: the queue is full"
+    "slot 1 failed before the start: its submission failed: the queue is full"
 a node that joined has the causes before it forgotten
     new; gather 0; news 1 submitting; news 1 failed detail='no image'; news 1 submitting 2; join 1 2
     -> 1.told=
 what was submitted has ended before it joined
     new 2 submit_retries=0; gather 0; news 1 submitted handle=n17; news 1 failed detail='no image'
-    "slot 1 failed before the go: its worker run ended before it joined: no image"
+    "slot 1 failed before the start: its worker run ended before it joined: no image"
 without verify the table is sealed as soon as all are in, and again after a loss
     new 3 verify=False; gather 0 1 -> gathering
     join 2 -> arming epoch=1 verified,verified,verified
@@ -119,7 +117,7 @@ the last call ends when a loss makes them too few
     wait 60 -> gathering
 a slot that cannot be had is spared when the others are enough
     new 3 least=2 submit_retries=0; gather 0; news 2 failed
-    "slot 2 failed before the go: its submission failed; the run does not need it"
+    "slot 2 failed before the start: its submission failed; the run does not need it"
     join 1; wait 30 -> verifying
 a slot that cannot be spared ends the run
     new 3 least=2 submit_retries=0; gather 0; news 2 failed; news 1 failed -> exit=83 slot=1
@@ -146,7 +144,7 @@ a node that does not acknowledge ends the run after the time-out
 a taken port gives a new epoch with a free one
     arming; ack 1; refuse 0 port_taken 'master port 29500 is taken' free_port=29507 -> arming
     -> epoch=2 waiting=0,1 verified,verified port=29507
-    "node 0 (host0) cannot start: master port 29500 is taken; new table with master port
+    "node 0 (host0) cannot start: master port 29500 is taken; trying master port
     29507"
     arm -> running
 a taken port without a free one is followed by the next
@@ -164,8 +162,8 @@ an exit with no retry left never ends the run well
     arming 2 submit_retries=0; exit 1 77|0 message='the disk is full' tail=a,b log=/log
     -> status=failed exit=77|1 code=agent_failed slot=1 node=1 hostname=host1 verified,lost
     -> tail=a,b log=/log
-    "node 1 (host1) failed before the go: the disk is full"
-    told "node 1 (host1) failed before the go: the disk is full"
+    "node 1 (host1) failed before the start: the disk is full"
+    told "node 1 (host1) failed before the start: the disk is full"
 another refusal ends the run at once
     arming; refuse 1 bad_table|hosts|contract 'it has no file' -> exit=82 code=arming_failed slot=1
     -> node=1 hostname=host1
@@ -192,9 +190,9 @@ a missing slot is named with what is known of it
     new 4 join_timeout_seconds=600; gather 0 1 3; news 2 submitting name=rdzv-x-2
     news 2 running detail=node017; wait 599 -> result=None
     wait 1 -> status=failed exit=80 code=join_timeout slot=2 node=None hostname=
-    "run 'r' expected 4 nodes and 3 joined within 600 s: slot 2 (worker run rdzv-x-2, generation 1)
+    "run 'r' expected 4 nodes and 3 joined within 600 s: slot 2 (worker run rdzv-x-2)
     never reached the registry; the scheduler reports running: node017"
-    told "run 'r' expected 4 nodes and 3 joined within 600 s: slot 2 (worker run rdzv-x-2, …"
+    told "run 'r' expected 4 nodes and 3 joined within 600 s: slot 2 (worker run rdzv-x-2)…"
     hint "see the log of the missing worker run; it must be able to reach the registry's address"
 what fails again and again is named before the end and at it
     new 2 join_timeout_seconds=5; gather 0; news 1 submitting name=x-1
@@ -202,7 +200,7 @@ what fails again and again is named before the end and at it
     "slot 1 could not be submitted yet: the API answered 500"
     waits "waiting for 1 of 2 nodes, 5 s left: slot 1 being submitted again"
     wait 5 -> code=join_timeout
-    "…slot 1 (worker run x-1, generation 1) was still being submitted: the API answered 500"
+    "…slot 1 (worker run x-1) was still being submitted: the API answered 500"
     hint "the scheduler has not accepted the worker run yet; launch again when it responds"
 where nothing was submitted the launcher knows why
     new 2 join_timeout_seconds=0.5; gather 0; wait 0.5
@@ -301,7 +299,7 @@ a node that refuses to join ends the run at once
     hint "ask for one"
 a node that another machine may cure is submitted again as often as any
     new; news 1 submitting; refuse_to_join 1 retryable=True -> result=None
-    "…; it is submitted again as generation 2"
+    "…; it is submitted again"
     refuse_to_join 1 retryable=True -> nothing
     news 1 failed -> result=None 1.wanted=2
     news 1 submitting 2; refuse_to_join 1 2 retryable=True -> code=refused slot=1

@@ -57,14 +57,14 @@ a failure of what follows is the first that is counted
     arming 1 max_restarts=1; ack 0 warm=True; wait 3; exit 0 1 tail=same -> arming used=0
     arm; wait 3; exit 0 1 tail=same -> arming used=1 then='restart 1 of 1 at once'
     arm; wait 3; exit 0 1 tail=other -> status=failed
-    "…; the only restart is used up; every epoch ended with exit code 1"
+    "…; the only restart is used up; each start ended with exit code 1"
 and may be hopeless, as the first one
     arming 1 max_restarts=9; ack 0 warm=True; exit 0 127; arm; exit 0 127 -> status=failed used=0
     "…; exit code 127 means that it cannot be started; it is not started again"
 its steps count, as those of any epoch
     arming 1 max_restarts=9; ack 0 warm=True; wait 3; exit 0 1 progress=5; arm; wait 61; exit 0 1
     arm; wait 61; exit 0 1; arm; wait 61; exit 0 1 -> status=failed used=2
-    "…exit code 1; 3 epochs have not got beyond step 5"
+    "…exit code 1; 3 starts in a row did not get beyond step 5"
 only the first warm epoch is
     arming 1 max_restarts=9; ack 0 warm=True; wait 11; exit 0 1 -> arming used=1
     ack 0 warm=True; exit 0 2 -> used=2

@@ -39,12 +39,12 @@ a run goes from the first join to a good end
     ack 0 -> arming armed,verified
     "node 0 (host0) is ready"
     ack 1 -> running running,running
-    "all 2 nodes reach each other over eth0 (10.0.0.0/24, Ethernet); starting torchrun"
+    "both nodes reach each other over eth0 (10.0.0.0/24, Ethernet); starting torchrun"
     wait 60; exit 0 0 ran_seconds=59.6 -> running
     "node 0 (host0) ended with exit code 0"
     exit 1 0 ran_seconds=58.0 -> status=ok exit=0 code= slot=None node=None
     told "node 1 (host1) ended with exit code 0"
-    "all 2 nodes ended with exit code 0"
+    "both nodes ended with exit code 0"
     hint ""
 a run of one node needs nobody else
     new 1; gather; verify; arm -> running

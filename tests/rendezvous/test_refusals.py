@@ -261,7 +261,7 @@ def test_an_older_worker_run_is_kept() -> None:
     drive.news(1, SlotState.SUBMITTING, 3)
     assert isinstance(drive.ask(1), Fenced)
     assert kept(drive) == [(1, "host1", 1)]
-    assert "host1 (10.0.0.2) asked for slot 1 and was refused: slot 1 belongs to gen" in (
+    assert "host1 (10.0.0.2) asked for slot 1 and was refused: slot 1 belongs to a n" in (
         reason(drive.run, drive.now)
     )
 

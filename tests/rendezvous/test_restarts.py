@@ -48,7 +48,7 @@ when restarts are used up it says so
     "node 0 (host0) failed: the program ended with exit code 4; the only restart is used up"
 when all restarts ended alike it says so
     running 1 max_restarts=2; wait 61; exit 0 3; arm; wait 61; exit 0 3; arm; wait 61; exit 0 3
-    "…; restart 2 of 2 is used up; every epoch ended with exit code 3"
+    "…; restart 2 of 2 is used up; each start ended with exit code 3"
 a program that had ended well starts again with the others
     running 2 max_restarts=1; exit 0 0; exit 1 1 -> arming waiting=0,1
 a port that a person has chosen stays
@@ -79,7 +79,8 @@ the same end twice within 30 s is not started a third time
     running 2 max_restarts=9; wait 3; exit 1 1 tail='at 0x7f1 step 3'; stop 0 143 -> arming
     arm; wait 4; exit 0 1 tail='at 0x8aa step 4'; stop 1 143 -> status=failed exit=1 used=1
     "node 0 (host0) failed: the program ended with exit code 1: its last line was 'at 0x8aa
-    step 4'; it failed the same way twice, 4 s after the start; it is not started again"
+    step 4'; it failed twice in the same way (numbers aside), 4 s after the start, so 8 of
+    9 restarts were not used"
 the same end later is started again
     running 1 max_restarts=9; wait 31; exit 0 1; arm; wait 3; exit 0 1 -> restarting
     wait 1; arm; wait 31; exit 0 1 -> restarting
@@ -107,7 +108,7 @@ three epochs that get no further are enough
     running 1 max_restarts=9; wait 61; exit 0 1 progress=5; arm; wait 61; exit 0 1 progress=5; arm
     wait 61; exit 0 1 progress=4 -> arming
     arm; wait 61; exit 0 1 -> status=failed
-    "…exit code 1; 3 epochs have not got beyond step 5"
+    "…exit code 1; 3 starts in a row did not get beyond step 5"
 progress that only a program knows that is late to end counts as well
     running 2 max_restarts=9 verdict_seconds=2
     exit 1 1; wait 2; late 0 1 143 stopped=True progress=5; arm; wait 5; exit 1 2; wait 2 -> arming
@@ -179,7 +180,7 @@ who gives no reason has them start again all the same
     stop 0 143; stop 1 143 -> arming then='restart requested: asked for'
 programs that were stopped have not ended well though the journal of an older rdzv has no reason
     running 2; asked ''; stop 0 143; stop 1 143 -> status=cancelled exit=84 code=cancelled
-    "run 'r' was cancelled: all programs were stopped, and start no more"
+    "run 'r' was cancelled: all programs were stopped, and are not started again"
     running 2; asked ''; exit 0 0; exit 1 0 -> status=ok
 nothing is stopped where a node is about to leave
     running 2; drain 1 3600 repair; again now -> Mismatch nothing stop=False

@@ -34,7 +34,7 @@ a device that fails again after something else has failed is not the second in a
     running 2 max_restarts=9; wait 61; exit 1 1 tail={ECC}; stop 0 143; arm; wait 61
     exit 0 3; stop 1 143; arm; wait 61; exit 1 1 tail={ECC}; stop 0 143 -> arming used=3
     arm; wait 61; exit 1 1 tail={ECC}; stop 0 143 -> status=failed
-    "…has failed of its device twice; it is not started again"
+    "…has failed twice because of its device; it is not started again"
 the device of another node is another one
     running 2 max_restarts=9; wait 61; exit 1 1 tail={ECC}; stop 0 143; arm; wait 61
     exit 0 1 tail={ECC}; stop 1 143 -> arming used=2

@@ -20,8 +20,8 @@ a failing program stops the others and is named
     -> hostname=host1 rank=1 tail='last words' log=/l exit_code_of=program
     "node 1 (host1) failed: rank 1 ended with exit code 137 (signal 9,
     SIGKILL); out of memory?"
-    hint "see who sent SIGKILL: the kernel where memory was used up (dmesg), or the scheduler
-    (sacct, kubectl describe pod)"
+    hint "see dmesg (the kernel kills when memory is used up), or ask the scheduler (sacct, kubectl
+    describe pod)"
 what rdzv itself says of a failure is not the programs last output
     running 2; exit 1 3 tail='last words,rdzv: SIGKILL did not end these processes within 5 s: 71'
     stop 0 143 -> exit=3 tail='last words'
@@ -93,7 +93,7 @@ a node that nobody told to stop failed whatever it says
     exit 0 0 -> status=failed slot=1 exit=143
 after the go the lease and not the scheduler says who is lost
     running; news 1 failed detail='exit code 137'
-    "slot 1, generation 1: failed (exit code 137)"
+    "slot 1: failed (exit code 137)"
     wait 60 -> running stop=False
 a suspect node whose worker run is over is lost with the scheduler's words
     running; silent 1 1; news 1 failed detail='exit code 137'; silent 4.75 1 -> running,running
@@ -142,7 +142,7 @@ what a node says of its program is told with its name
 a result stays the first
     running; exit 0 0; exit 1 0; wait 3; cancelled 'too late' -> status=ok finished_at=100.0
     -> exit_code_of=program
-    told "all 2 nodes ended with exit code 0"
+    told "both nodes ended with exit code 0"
 after the end nodes leave or are lost and nothing else happens
     running 3; exit 0 4; wait 2.25 -> slot=0 seq=6
     leave 0; news 2 failed; silent 100 1 2 -> left,lost,lost slot=0 seq=6

@@ -245,7 +245,7 @@ a run with a spare takes the first nodes and releases the rest at the go
     -> 2.problem='it is not needed: enough other nodes have joined'
     "…; starting torchrun, without slot 2 (host2)"
     exit 0 0; exit 1 0 -> finished released=2
-    "all 2 nodes ended with exit code 0…"
+    "both nodes ended with exit code 0…"
 several spares are told in the plural
     new 2 spares=2
     "run 'r' was created for 2 nodes and 2 spares"
@@ -289,13 +289,13 @@ a spare stands in for a node that is lost while arming
     verify; arm -> table=0,2 running,-,running
 a spare steps in for a node that cannot start
     arming 2 spares=1; refuse 1 contract 'torchrun is not there' -> arming table=0,2 released=1
-    "…torchrun is not there; a new table excludes it"
+    "…torchrun is not there; the run continues without it"
     arm -> running,released,running
 a node that could not start does not come back when another cannot either
     arming 2 spares=2; refuse 1 contract no; refuse 2 hosts no -> table=0,3
 spares step in for several nodes that do not acknowledge
     arming 3 spares=2 arm_timeout_seconds=20; ack 0; wait 21 -> arming table=0,3,4 released=1,2
-    "…; a new table excludes them"
+    "…; the run continues without them"
 a spare steps in for a node that does not acknowledge
     arming 2 spares=1 arm_timeout_seconds=20; ack 0; wait 21 -> arming table=0,2 released=1
 """)
@@ -314,7 +314,7 @@ def test_a_node_that_its_peers_do_not_reach_is_replaced_by_a_spare_on_the_first_
         "packets"
     )
     assert drive.reasons[-1].endswith(
-        f"{why}; the run continues without slot 1 (host1); all 2 nodes reach each other over {ETH0}"
+        f"{why}; the run continues without slot 1 (host1); both nodes reach each other over {ETH0}"
     )
     assert drive.run.network == drive.run.attempt.classes[0]
     drive.arm()

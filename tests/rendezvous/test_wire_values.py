@@ -128,6 +128,31 @@ def test_a_node_is_named_with_its_slot_where_that_is_another_number(
     assert words.node_name(node, hostname, slot) == name
 
 
+@pytest.mark.parametrize(
+    ("reason", "clause"),
+    [
+        ("", ""),
+        ("bad fan: h1", ": bad fan: h1"),
+        ("rdzv cancel", " with 'rdzv cancel'"),
+        ("rdzv cancel: wrong data: b", " with 'rdzv cancel': wrong data: b"),
+    ],
+)
+def test_a_reason_names_the_command_and_a_persons_own_words(reason: str, clause: str) -> None:
+    assert words.reason_clause(reason) == clause
+
+
+@pytest.mark.parametrize(
+    ("count", "known"),
+    [
+        (0, "none of its nodes has a number yet"),
+        (1, "its only node is 0"),
+        (2, "its nodes are 0 to 1"),
+    ],
+)
+def test_a_node_that_a_run_lacks_is_told_with_those_that_it_has(count: int, known: str) -> None:
+    assert words.no_node_words("r", 7, count) == f"run 'r' has no node 7: {known}"
+
+
 def test_a_few_nodes_are_named_and_many_are_counted() -> None:
     names = {1: "", 4: "h9"}
     assert words.group_name([4], names) == "slot 4 (h9)"

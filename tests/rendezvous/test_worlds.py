@@ -67,7 +67,7 @@ def words(found: WorldFound | None) -> str:
             1,
             [world(0, 1, 0), world(1, 1, 0)],
             (
-                "each node was alone: it formed a TORCH world of 1 process, and the table "
+                "each node was alone: it formed a TORCH world of 1 process, and the run "
                 "has 2 processes on 2 nodes"
             ),
         ),
@@ -76,7 +76,7 @@ def words(found: WorldFound | None) -> str:
             [world(rank, 1, 0) for rank in range(4)],
             (
                 "each process was alone: it formed a TORCH world of 1 process, and the "
-                "table has 4 processes on 2 nodes"
+                "run has 4 processes on 2 nodes"
             ),
         ),
         (
@@ -84,7 +84,7 @@ def words(found: WorldFound | None) -> str:
             [world(rank, 2, rank % 2) for rank in range(4)],
             (
                 "each node was alone: its processes formed a TORCH world of 2 processes, "
-                "and the table has 4 processes on 2 nodes"
+                "and the run has 4 processes on 2 nodes"
             ),
         ),
         (
@@ -92,7 +92,7 @@ def words(found: WorldFound | None) -> str:
             [world(rank, 8, *range(8), whole=True) for rank in range(2)],
             (
                 "each node was alone: it formed a TORCH world of 8 processes that are all "
-                "its own, and the table has 2 processes on 2 nodes"
+                "its own, and the run has 2 processes on 2 nodes"
             ),
         ),
         (
@@ -100,7 +100,7 @@ def words(found: WorldFound | None) -> str:
             [world(rank, 2, rank // 2, library="jax") for rank in range(4)],
             (
                 "the ranks were not in one world: ranks 0-3 formed jax.distributed worlds of 2 "
-                "processes, and the table has 4 processes on 2 nodes"
+                "processes, and the run has 4 processes on 2 nodes"
             ),
         ),
         (
@@ -108,7 +108,7 @@ def words(found: WorldFound | None) -> str:
             [world(0, 1, 0), *(world(rank, 3, rank - 1) for rank in (1, 2, 3))],
             (
                 "the ranks were not in one world: rank 0 formed a TORCH world of 1 "
-                "process, ranks 1-3 formed TORCH worlds of 3 processes, and the table has "
+                "process, ranks 1-3 formed TORCH worlds of 3 processes, and the run has "
                 "4 processes on 2 nodes"
             ),
         ),
@@ -116,7 +116,7 @@ def words(found: WorldFound | None) -> str:
             1,
             [world(0, 2, 0), world(1, 2, 0)],
             (
-                "the ranks were not in one world: ranks 0 and 1 of the table both were rank 0 of a "
+                "the ranks were not in one world: ranks 0 and 1 of the run both were rank 0 of a "
                 "TORCH world of 2 processes"
             ),
         ),
@@ -124,7 +124,7 @@ def words(found: WorldFound | None) -> str:
             1,
             [world(0, 1, 0), world(0, 1, 0, library="jax"), world(1, 1, 0)],
             (
-                "each node was alone: it formed a TORCH world of 1 process, and the table "
+                "each node was alone: it formed a TORCH world of 1 process, and the run "
                 "has 2 processes on 2 nodes"
             ),
         ),
@@ -171,7 +171,7 @@ def test_what_may_be_one_world_is_not_judged(nproc: int, told: list[RankWorld]) 
 def test_a_table_of_one_process_is_always_one_world() -> None:
     assert judged(1, world(0, 1, 0), nodes=1) is None
     assert words(judged(2, world(0, 1, 0), world(1, 1, 0), nodes=1)) == (
-        "each process was alone: it formed a torch.distributed world of 1 process, and the table "
+        "each process was alone: it formed a torch.distributed world of 1 process, and the run "
         "has 2 processes on 1 node"
     )
 
@@ -198,7 +198,7 @@ def test_ranks_that_are_not_in_the_table_say_nothing() -> None:
 
 # --- in a run -------------------------------------------------------------------------------------
 
-ALONE = "each node {} alone: it formed a torch.distributed world of 1 process, and the table has 2"
+ALONE = "each node {} alone: it formed a torch.distributed world of 1 process, and the run has 2"
 
 
 def report(drive: Drive, slot: int, *told: RankWorld) -> Any:
@@ -228,7 +228,7 @@ def test_it_is_said_once_all_have_told_and_shown_while_it_is_so() -> None:
     assert (drive.result.status, drive.result.exit_code) == ("ok", 0)
     assert drive.result.warning == Cause.WRONG_WORLD
     assert drive.result.message.startswith(ALONE.format("was"))
-    assert drive.result.message.endswith("; all 2 nodes ended with exit code 0")
+    assert drive.result.message.endswith("; both nodes ended with exit code 0")
     assert drive.result.hint
 
 

@@ -173,7 +173,7 @@ def a_hopeless_program_is_started_twice_at_most(history: History, run: Run, even
         return None
     last, stalled = over[-1], _fold(facts.epochs.over)[1]
     if stalled >= _MOST_STALLED and not facts.epochs.late:
-        return f"{stalled} epochs have not got beyond step {last.end.progress}"
+        return f"{stalled} starts in a row did not get beyond step {last.end.progress}"
     if not last.is_counted or not _is_quick(last) or last.end.progress is not None:
         return None
     if len(over) == 1 and last.end.exit_code in _CANNOT_BE_STARTED:

@@ -72,7 +72,7 @@ def test_a_job_that_somebody_cancels_is_submitted_again(cluster: Slurm, tmp_path
         end(tmp_path)
         outcome = launch.finish()
     check_end(tmp_path, outcome.code, outcome.err)
-    assert "slot 1 is submitted again as generation 2 (replacement 1 of 3)" in outcome.err
+    assert "slot 1 is submitted again (replacement 1 of 3)" in outcome.err
     assert cluster.state_of(older) == "CANCELLED"
 
 

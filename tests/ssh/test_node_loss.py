@@ -66,7 +66,7 @@ def test_a_killed_session_is_submitted_again(tmp_path: Path) -> None:
             outcome = launched.finish(LIMIT_SECONDS)
         files = [name for name in made.files(made.hosts[1]) if "/ssh/" in name]
     check_end(tmp_path, outcome.code, outcome.out)
-    assert "slot 1 is submitted again as generation 2 (replacement 1 of 3)" in outcome.out
+    assert "slot 1 is submitted again (replacement 1 of 3)" in outcome.out
     assert [name[-8:] for name in files] == ["-1-1.log", "-1-2.log"]
 
 

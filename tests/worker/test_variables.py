@@ -69,7 +69,7 @@ def conflicts(variables: list[Variable]) -> dict[str, str]:
 
 def test_every_variable_of_a_plain_run_has_its_value_and_its_reason() -> None:
     sealed = table()
-    own = f"this node's interface in the network of all nodes ({CLASS}) ('=': this name alone)"
+    own = f"this node's interface in the network of all nodes, {CLASS}; '=': this name alone"
     gloo = "the same for Gloo, which otherwise resolves the hostname"
     assert from_table(table_facts(sealed, sealed.rows[1])) + written() == [
         Variable("MASTER_ADDR", "10.0.0.1", "node 0's address in the table"),
@@ -402,7 +402,7 @@ def test_a_node_that_is_seen_from_elsewhere_may_have_either_form() -> None:
     place = table_facts(sealed, sealed.rows[1], UNKNOWN)
     (one,) = [v for v in for_transports(place, ProgramOptions(), {}) if "NCCL_SOCKET_I" in v.name]
     assert one.value == "eth1"
-    assert one.reason.endswith("(with '=' where the name of another one begins so)")
+    assert one.reason.endswith("; '=eth1' if another interface's name begins with it")
 
 
 def test_the_whole_name_of_the_users_goes_against_nothing() -> None:

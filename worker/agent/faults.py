@@ -47,20 +47,22 @@ def registry_lost(rules: Rules, seconds: float, problem: str) -> RegistryLost:
     """The registry has been silent for longer than this node goes on without it."""
     return RegistryLost(
         f"the registry of run '{rules.run}' has not answered for {seconds:.0f} s "
-        f"(orphan time-out): {problem}",
+        f"(--orphan-timeout): {problem}",
         hint="the launcher or its node is gone; this node has ended its program",
     )
 
 
 def not_acknowledged(digest: str) -> ArmingFailed:
     """The go is for a table that this node has not agreed to."""
-    return ArmingFailed(f"the run uses table {digest[:12]}, which this node has not acknowledged")
+    return ArmingFailed(
+        f"the run started on a table of nodes ({digest[:12]}) that this node has not acknowledged"
+    )
 
 
 def port_taken(problem: str) -> RunError:
     """It closed its port for a program, and cannot have it back."""
     return RunError(
-        f"it cannot listen for the probes of its peers again: {problem}",
+        f"it cannot listen again for the other nodes' connection checks: {problem}",
         hint="another program has taken the port meanwhile; launch again",
     )
 

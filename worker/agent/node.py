@@ -38,7 +38,7 @@ _DONE_WITHOUT: dict[type[do.Effect], str] = {
     do.Flush: "sending metrics",
     do.ReadTrouble: "reading NCCL's log",
     do.CloseRemote: "ending remote commands",
-    do.SendWords: "sending the last words of the ranks",
+    do.SendWords: "sending the last output of the ranks",
     do.CloseSocket: "closing the program's socket",
     do.CloseClient: "closing the connections",
 }

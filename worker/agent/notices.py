@@ -24,7 +24,7 @@ class Note(Enum):
         _WARNING,
         "{file} could not be read within {seconds:g} s: a disk or network file system hangs",
     )
-    NOT_LISTENING = _WARNING, "cannot listen for the probes of peers: {problem}"
+    NOT_LISTENING = _WARNING, "cannot listen for the other nodes' connection checks: {problem}"
     CANNOT_JOIN_YET = _INFO, "cannot join yet, {left:.0f} s left: {problem}"
     JOINED = (
         _INFO,
@@ -87,11 +87,11 @@ class Note(Enum):
     FENCED = (
         _WARNING,
         (
-            "no news from the registry for {seconds:.0f} s (fence time-out): this node ends its "
+            "no news from the registry for {seconds:.0f} s (--fence-timeout): this node ends its "
             "program, because the run may start its ranks on another node"
         ),
     )
-    FENCE_OVER = _WARNING, "the fence time-out has ended: what is left of the program is killed"
+    FENCE_OVER = _WARNING, "--fence-timeout has passed: what is left of the program is killed"
     RUN_ENDING = _INFO, "the run is ending: {said}"
     AGENT_ENDING = _INFO, "this node's agent is ending: {said}"
     FENCE_ENDING = _INFO, "this node has no news from its registry: {said}"

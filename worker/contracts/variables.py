@@ -238,13 +238,13 @@ def log_file(variables: list[Variable]) -> str:
 
 
 def _interfaces(place: TableFacts) -> Iterator[Variable]:
-    where = f"the network of all nodes ({place.network})" if place.network else "the table"
+    where = f"the network of all nodes, {place.network}" if place.network else "the table"
     value = f"={place.interface}"
     if place.devices is not None:
         value = place.devices.of_interface(place.interface)
-    sign = " ('=': this name alone)" if value.startswith("=") else ""
+    sign = "; '=': this name alone" if value.startswith("=") else ""
     if place.devices == UNKNOWN:
-        sign = " (with '=' where the name of another one begins so)"
+        sign = f"; '={place.interface}' if another interface's name begins with it"
     yield Variable("NCCL_SOCKET_IFNAME", value, f"this node's interface in {where}{sign}")
     yield Variable(
         "GLOO_SOCKET_IFNAME",

@@ -41,8 +41,8 @@ def test_amounts_are_told_in_powers_of_two(count: int, text: str) -> None:
 @pytest.mark.parametrize(
     ("fact", "words"),
     [
-        (OOM, "limit 1.5 GiB, 2 killed"),
-        (Fact(kind=FactKind.OOM_KILL, value=1), "no limit is known, 1 killed"),
+        (OOM, "limit 1.5 GiB, 2 processes killed"),
+        (Fact(kind=FactKind.OOM_KILL, value=1), "no limit is known"),
         (Fact(kind=FactKind.OOM_MACHINE, limit=1 << 34, words="Out"), "16 GiB of memory; Out"),
         (Fact(kind=FactKind.OOM_MACHINE), ""),
         (
@@ -98,7 +98,7 @@ def test_what_the_end_says_already_is_not_said_again() -> None:
     assert clause(suspect("exit_code", 1, last)) == f"its last line was '{last.line}'"
     assert clause(suspect("memory_limit", 137, None, OOM)) == (
         "its control group reached its memory limit, and the kernel killed a process in it "
-        "(limit 1.5 GiB, 2 killed)"
+        "(limit 1.5 GiB, 2 processes killed)"
     )
 
 
@@ -106,9 +106,10 @@ def test_what_the_end_says_already_is_not_said_again() -> None:
     ("alike", "others", "words"),
     [
         (0, 0, ""),
-        (0, 1, "; the other 1 node did not fail of this"),
-        (0, 3, "; the other 3 nodes did not fail of this"),
-        (2, 3, "; 2 of the other 3 nodes failed of the same"),
+        (0, 1, "; the other node did not fail in this way"),
+        (1, 1, "; the other node failed in the same way"),
+        (0, 3, "; the other 3 nodes did not fail in this way"),
+        (2, 3, "; 2 of the other 3 nodes failed in the same way"),
     ],
 )
 def test_other_nodes_are_compared(alike: int, others: int, words: str) -> None:
@@ -127,7 +128,7 @@ def test_where_nobody_is_blamed_it_says_so_and_what_to_look_at() -> None:
     said = sentence_of(Judged(one, one, blames=False, waiting=2, of=4, silent=(1, 3)))
     unknown = "and which rank is the cause is not known: Timed out"
     assert said.clause.startswith(f"{BY_ID['waited'].says}, {unknown}")
-    assert said.hint == "look at the last words of all ranks: rdzv logs RUN"
+    assert said.hint == "compare the last output of all ranks: rdzv logs RUN"
     assert said.evidence == (
         "rank 3 said: Timed out",
         "rank 3 ended with exit code 1",

@@ -104,6 +104,14 @@ def test_of_a_chain_what_happened_first_is_told_and_what_failed_then(
     assert ("; then " in clue.line) == (len(told) > 1)
 
 
+@pytest.mark.parametrize("prefix", ["", "[rank0]: "])
+def test_a_program_that_cannot_be_read_is_told_with_its_place(prefix: str) -> None:
+    lines = ['  File "/app/syn.py", line 2', "    print(1", "         ^"]
+    (clue,) = clues(*(prefix + text for text in (*lines, "SyntaxError: '(' was never closed")))
+    assert (clue.id, clue.line) == ("syntax_error", "SyntaxError: '(' was never closed")
+    assert (clue.where, clue.raised, clue.last) == ("syn.py:2", True, True)
+
+
 def test_what_only_a_library_has_seen_is_not_what_happened_first() -> None:
     library = frame(3, file="/usr/lib/python3/urllib/request.py")
     refused = "ConnectionRefusedError: [Errno 111] Connection refused"

@@ -49,7 +49,7 @@ def test_without_a_row_hardly_anything_is_told_wrongly_as_certain(
         tried += len(scored)
         wrong += [one for one in scored if one[2][0] in WRONG]
         monkeypatch.undo()
-    assert tried > len(ENTRIES)
+    assert tried > 0.9 * len(right)
     assert len(wrong) <= MOST_WRONG * tried, wrong
 
 

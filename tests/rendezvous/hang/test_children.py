@@ -36,9 +36,9 @@ def test_the_one_child_that_the_others_wait_for_is_named() -> None:
     verdict = says(starts(REDUCE, REDUCE), starts(REDUCE, LOAD))
     assert (verdict.rule, verdict.odd, verdict.certain) == ("children", (1,), False)
     assert verdict.sentence == (
-        "all 2 ranks wait for processes that they started, in select (selectors.py:415), called by "
+        "both ranks wait for processes that they started, in select (selectors.py:415), called by "
         "main (spawn.py:14): 3 of these 4 are in all_reduce; process 10011 of rank 1 (node 1, "
-        "gpu-16) is not: it is in load_batch (hang.py:3) (from stacks and /proc; all 2 ranks "
+        "gpu-16) is not: it is in load_batch (hang.py:3) (from stacks and /proc; both ranks "
         "answered)"
     )
     assert "--rank 1" in verdict.next_step

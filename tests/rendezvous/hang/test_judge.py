@@ -778,6 +778,20 @@ def test_where_nothing_distinguishes_a_rank_the_places_are_said() -> None:
     check(look_at(run(*ranks)), "unclear", (), certain=False, says=says)
 
 
+def test_where_nothing_distinguishes_a_rank_it_is_said_what_has_moved() -> None:
+    ranks = [NO_RECORDER.but(stack=stack) for stack in (LOAD, FORWARD, FORWARD)]
+    before = run(*ranks)
+    says = "; nothing has moved for 6.0 s (from stacks"
+    check(look_at(later(6, *ranks), before), "unclear", (), certain=False, says=says)
+    for moved, who in (((1,), "rank 1 has"), ((1, 2), "ranks 1-2 have")):
+        after = [one.but(stack=SAVE) if n in moved else one for n, one in enumerate(ranks)]
+        says = f"; {who} moved since the look before (from stacks"
+        check(look_at(later(6, *after), before), "unclear", (), certain=False, says=says)
+    lost = with_one(ranks, 0, NO_RECORDER.but(stack=None))
+    assert "moved" not in look_at(later(6, *lost), before).sentence
+    assert "moved" not in look_at(before).sentence
+
+
 # ---- nothing ------------------------------------------------------------------------------------
 
 

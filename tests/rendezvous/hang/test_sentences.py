@@ -17,7 +17,7 @@ from rendezvous.hang.sentences import (
     tail_text,
 )
 from rendezvous.hang.verdict import Rule
-from rendezvous.wire.words import duration_text
+from rendezvous.wire.words import all_of, duration_text
 from tests.rendezvous.hang.runs import IMPORT, One, late, run
 
 
@@ -33,12 +33,19 @@ def test_durations(seconds: float, text: str) -> None:
     assert duration_text(seconds) == text
 
 
+def test_all_of_two_are_both() -> None:
+    words = [all_of(count) for count in (1, 2, 3)]
+    assert words == ["the node", "both nodes", "all 3 nodes"]
+    assert all_of(2, "directed pair") == "both directed pairs"
+
+
 def test_ranks_are_named_by_their_spans_and_nodes() -> None:
     assert [numbers_text(ranks) for ranks in ([5], [8, 0, 1, 2])] == ["rank 5", "ranks 0-2, 8"]
     assert numbers_text(range(0, 20, 2)) == "ranks 0, 2, 4, 6, 8 and 5 more"
-    assert [of_text([1], 8), of_text(range(8), 8), of_text([0], 1)] == [
+    assert [of_text([1], 8), of_text(range(8), 8), of_text([0, 1], 2), of_text([0], 1)] == [
         "1 of 8 ranks",
         "all 8 ranks",
+        "both ranks",
         "the only rank",
     ]
     seen = list(see(run(*[late()] * 8)).by_number.values())

@@ -217,7 +217,7 @@ def test_the_sentence_says_since_when_and_why() -> None:
     actions = drive.after(48.0)
     (said,) = [a.notice for a in actions if isinstance(a, do.Say) and a.notice.note is Note.FENCED]
     assert text_of(said) == (
-        "no news from the registry for 48 s (fence time-out): this node ends its program, because "
+        "no news from the registry for 48 s (--fence-timeout): this node ends its program, because "
         "the run may start its ranks on another node"
     )
 

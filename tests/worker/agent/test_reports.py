@@ -138,7 +138,7 @@ def test_the_report_of_an_end_holds_all_that_is_known_of_it() -> None:
     )
     killed, words = (
         report_of(Ending(137, 60.0))[0],
-        "rdzv did not send this SIGKILL",
+        "rdzv did not send this signal",
     )
     assert killed.message == words
     assert with_trouble(killed, "mlx5_0 is down").message == f"{words}; mlx5_0 is down"

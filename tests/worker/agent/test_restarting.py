@@ -158,7 +158,7 @@ def test_a_node_whose_port_was_taken_names_itself() -> None:
     drive.answer(do.Listen, inputs.Listening, None, "it is taken")
     (report,) = told(drive.answer(do.CloseSocket))
     assert isinstance(report, ExitReport)
-    words = "it cannot listen for the probes of its peers again: it is taken"
+    words = "it cannot listen again for the other nodes' connection checks: it is taken"
     assert (report.by_agent, report.message) == (True, words)
 
 
