@@ -94,6 +94,7 @@ _EDITS = {
         ("live holders displaced", "not leases.is_suspect((slot.index, holder.incarnation), now)", "False"),
         ("number clashes", "node.join.requested_node == number", "node.join.requested_node == -1"),
         ("refusals displace", "or slot.given_up or slot.live_node() is not None", "or slot.given_up"),
+        ("refusals displace", "run.rules.is_forming and (is_second or not refusal.of_slot)", "False"),
         ("joins while running", "_refuse_when_closed(run, slot)", "pass"),
         ("nobody displaces", "holder is None or holder.join.generation < request.generation", "holder is None"),
         ("late joins refused", "_does_without(run, slot)", "False"),
