@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rendezvous.wire.run import Result
-from worker.program.launcher_lines import LauncherLines
+from worker.program.launcher_lines import LauncherLines, Why
 from worker.program.log_file import read_log_name
 
 MOST_LEFT_OUT = 200
@@ -20,16 +20,21 @@ def may_have_reports(name: str) -> bool:
 
 def was_stopped(name: str, result: Result | None) -> bool:
     """Whether rdzv stopped the launcher with this log: none that may have failed of itself."""
-    if result is None or result.status == "ok":
-        return False
     found = read_log_name(Path(name).name)
-    return result.status == "cancelled" or (
-        found is not None and result.node is not None and found[0] != result.node
-    )
+    if found is None or result is None:
+        return False
+    node, epoch = found[0], max(1, found[1])  # the first one's log has no number
+    ends = {end.epoch: end for end in result.epochs}
+    if (end := ends.get(epoch)) is not None:
+        return end.node != node if end.node is not None else not end.code  # a person asked for it
+    if result.status == "failed":
+        return result.node not in (None, node)
+    return result.status == "cancelled"
 
 
-def without_reports(lines: Sequence[str], *, is_stopped: bool) -> list[str]:
-    """What a terminal shows of these lines, see `LauncherLines`."""
+def without_reports(lines: Sequence[str], *, is_stopped: bool) -> tuple[list[str], int]:
+    """What a terminal shows of these lines, see `LauncherLines`, and how many reports had."""
     reader = LauncherLines(lambda local_rank: False)
     reader.is_stopped = is_stopped
-    return [*(kept for line in lines for kept in reader.take(line)), *reader.end()]
+    shown = [*(kept for line in lines for kept in reader.take(line)), *reader.end()]
+    return shown, reader.folded.total() - reader.folded[Why.AT_START]

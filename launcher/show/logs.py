@@ -94,8 +94,9 @@ class _Most:
         found = [line async for line in source.read(lines=most, follow=False)]
         if is_plain:
             return found
-        shown = without_reports(found, is_stopped=was_stopped(source.name, self.result))
-        self.left_out = max(self.left_out, len(found) - len(shown))
+        stopped = was_stopped(source.name, self.result)
+        shown, left_out = without_reports(found, is_stopped=stopped)
+        self.left_out = max(self.left_out, left_out)
         return shown[-count:]
 
     def say_left_out(self) -> None:

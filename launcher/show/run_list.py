@@ -239,13 +239,13 @@ def _short(row: Row, reason: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`7 s`, `12 min`, `5 h 12 min`, `3 d 4 h`."""
+    """`7 s`, `1 min 51 s`, `5 h 12 min`, `3 d 4 h`."""
     minutes, hours, days = (int(seconds // unit) for unit in (60, 3_600, 86_400))
     if days:
         return f"{days} d {hours % 24} h"
     if hours:
         return f"{hours} h {minutes % 60} min"
-    return f"{minutes} min" if minutes else f"{seconds:.0f} s"
+    return f"{minutes} min {int(seconds % 60)} s" if minutes else f"{seconds:.0f} s"
 
 
 def cut(text: str, width: int) -> str:

@@ -10,7 +10,7 @@ import pytest
 from launcher.show.launcher_reports import may_have_reports, was_stopped, without_reports
 from launcher.show.logs import show_logs
 from launcher.state.state_dir import StateDir
-from rendezvous.wire.run import Result
+from rendezvous.wire.run import EpochEnd, Result
 
 OUTPUTS = Path(__file__).parents[1] / "worker" / "launcher_outputs"
 FAILED = (OUTPUTS / "torchrun-failed.txt").read_text("utf-8").splitlines()
@@ -29,11 +29,24 @@ def ended(status: str, node: int | None = None) -> Result:
     return Result.model_validate(values)
 
 
+AFTER_RESTARTS = ended("ok").model_copy(
+    update={
+        "epochs": [
+            EpochEnd(epoch=1, message="node 0 failed", code="program_failed", node=0),
+            EpochEnd(epoch=2, message="somebody asked for a restart"),
+            EpochEnd(epoch=3, message="nothing moved", code="stalled"),
+        ]
+    }
+)
+
+
 def test_a_programs_lines_stay_and_a_launchers_report_goes() -> None:
-    assert without_reports([*PROGRAM, *FAILED], is_stopped=False) == PROGRAM
-    assert without_reports([*PROGRAM, *STOPPED], is_stopped=True) == PROGRAM
-    kept = without_reports([*PROGRAM, *STOPPED], is_stopped=False)
-    assert kept == [*PROGRAM, *STOPPED[4:]]  # but for the banner
+    for report, stopped in ((FAILED[4:], False), (STOPPED[4:], True)):
+        kept = without_reports([*PROGRAM, *report], is_stopped=stopped)
+        assert kept == (PROGRAM, len(report))
+    banner = STOPPED[:4]
+    kept = without_reports([*banner, *PROGRAM, *STOPPED[4:]], is_stopped=False)
+    assert kept == ([*PROGRAM, *STOPPED[4:]], 0)
 
 
 @pytest.mark.parametrize(
@@ -47,6 +60,12 @@ def test_a_programs_lines_stay_and_a_launchers_report_goes() -> None:
         ("logs/node-0.log", ended("ok"), False),
         ("logs/node-0.log", None, False),
         ("queue 17", ended("failed", 0), False),
+        ("logs/node-1.log", AFTER_RESTARTS, True),
+        ("logs/node-0.log", AFTER_RESTARTS, False),
+        ("logs/node-1.e2.log", AFTER_RESTARTS, True),
+        ("logs/node-0.e2.log", AFTER_RESTARTS, True),
+        ("logs/node-1.e3.log", AFTER_RESTARTS, False),
+        ("logs/node-1.e4.log", AFTER_RESTARTS, False),
     ],
 )
 def test_what_a_launcher_says_of_a_stop_may_be_a_cause_on_the_node_that_failed(
@@ -85,7 +104,7 @@ async def test_a_launchers_report_is_left_out_unless_a_number_of_lines_is_asked_
         f"==> {logs}/node-0.log",
         *PROGRAM,
     ]
-    more = 20 + len(FAILED)
+    more = 20 + len(FAILED[4:])  # but for the banner
     words = "what the launchers printed at their end is left out"
     assert err == f"rdzv: {words}; --lines {more} shows it\n"
     await shown(state, more)

@@ -53,7 +53,7 @@ def test_a_signal_stays_with_what_is_said_of_it() -> None:
 def test_a_pipe_gets_all_of_every_line() -> None:
     head, first, second = table_lines(ROWS, None)
     assert head.split() == ["RUN", "STATE", "NODES", "STARTED", "TOOK", "COMMAND", "REASON"]
-    began = "2026-09-21 14:13  1 min  "
+    began = "2026-09-21 14:13  1 min 23 s  "
     assert first == (
         f"llama        failed (3)  4      {began}torchrun train.py --name '한국어'         {REASON}"
     )
@@ -69,7 +69,7 @@ def test_a_terminals_lines_are_as_wide_as_it_is_and_a_reason_without_room_is_bel
     assert head.endswith("COMMAND")
     assert below == f"    {REASON}"
     assert second.startswith("a-long-name  ok ")
-    assert first == "llama        failed (3)  4      2026-09-21 14:13  1 min  torchrun tra…"
+    assert first == "llama        failed (3)  4      2026-09-21 14:13  1 min 23 s  torchru…"
     assert {len(line) for line in table_lines(ROWS, 20)} == {20}
 
 
@@ -92,8 +92,8 @@ def test_a_text_is_cut_in_cells_of_a_terminal(text: str, width: int, kept: str) 
     [
         (0.4, "0 s"),
         (59.4, "59 s"),
-        (60.0, "1 min"),
-        (3_599.0, "59 min"),
+        (60.0, "1 min 0 s"),
+        (3_599.0, "59 min 59 s"),
         (18_720.0, "5 h 12 min"),
         (86_400.0 + 3_600.0, "1 d 1 h"),
     ],
