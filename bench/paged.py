@@ -64,8 +64,8 @@ class Ui:
         return [self._process, *self._process.children(recursive=True)]
 
     def cpu_seconds(self) -> float:
-        """CPU time that they have used, by the clock of each: /proc has it in steps of 10 ms, which
-        are a tenth of what they use in 10 s."""
+        """CPU time that they have used, by the clock of each, see `clock_getcpuclockid(3)`: /proc
+        has it in steps of 10 ms, which are a tenth of what they use in 10 s."""
         clocks = [~one.pid << 3 | 2 for one in self.processes()]
         return sum(map(time.clock_gettime, clocks))  # noqa: TID251 (no wall clock)
 

@@ -159,7 +159,7 @@ class _Events:
         return True
 
     def _is_further(self, line: EventLine) -> bool:
-        """Whether it says of another slot, or node, what was shown of the first one."""
+        """Return whether it says of another slot, or node, what was shown of the first one."""
         if line.kind == "slot":
             before, self._of_slot = self._of_slot, _SLOT.sub("", line.reason, count=1)
             return bool(before) and before == self._of_slot

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import click
@@ -121,16 +122,16 @@ def _finding_lines(finding: Finding, text: str) -> Iterator[str]:
         yield f"{'':{_WORDS_AT}}{finding.fix}"
 
 
-def with_numbers(text: str, numbers: Mapping[int, int | None]) -> str:
-    """The text with nodes in place of slots, once each node has the number of its slot.
+def with_numbers(numbers: Mapping[int, int | None]) -> Callable[[str], str]:
+    """Return what puts nodes in place of slots in a text of a check, which knows slots alone: once
+    each node has the number of its slot.
 
     Args:
-        text: Of a check, which knows slots alone.
         numbers: Of the nodes by slot; None: it has none.
     """
     known = {slot: node for slot, node in numbers.items() if node is not None}
     is_same = bool(known) and all(slot == node for slot, node in known.items())
-    return _SLOT.sub(r"node\1 ", text) if is_same else text
+    return partial(_SLOT.sub, r"node\1 ") if is_same else str
 
 
 def rtt_line(tried: Round, report: RunReport) -> str:
@@ -159,8 +160,7 @@ async def show_checks(root: Path, run: str, *, as_json: bool) -> int:
     if as_json:
         click.echo(report.model_dump_json(indent=1))
     else:
-        width, numbers = width_of(sys.stdout), _numbers(state)
-        lines = (with_numbers(line, numbers) for line in check_lines(report))
+        width, lines = width_of(sys.stdout), map(with_numbers(_numbers(state)), check_lines(report))
         _print(part for line in lines for part in fold(line, width, _WORDS_AT))
     return 0
 
@@ -179,7 +179,7 @@ async def show_matrix(root: Path, run: str, path: Path | None, *, as_json: bool)
     elif not report.rounds:
         click.echo(_nothing_probed(run))
     else:
-        times = with_numbers(rtt_line(nearest(report.rounds), report), _numbers(state))
+        times = with_numbers(_numbers(state))(rtt_line(nearest(report.rounds), report))
         _print([*matrix_lines(report), times])
     return 0
 

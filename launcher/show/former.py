@@ -31,7 +31,7 @@ def former_values(state: StateDir) -> dict[str, Any]:
 
 
 def launched_before(state: StateDir) -> str:
-    """What a launch says of one of this run that has ended, and whose place it takes; else empty.
+    """Tell how the launch of this run ended whose place a new one takes; empty where none did.
 
     Before the new launch makes room for itself.
     """

@@ -72,7 +72,7 @@ def last_line(
 
 
 def _places(result: Result, state: StateDir) -> Iterator[str]:
-    """Whose the exit code of a failure is, and where the output is."""
+    """Tell whose the exit code of a failure is, and where the output is."""
     failed = result.status == "failed"
     if failed:
         whose = "the program's" if result.exit_code_of == "program" else "rdzv's"

@@ -14,12 +14,12 @@ MOST_LEFT_OUT = 200
 
 
 def may_have_reports(name: str) -> bool:
-    """Whether a log of this name holds what a launcher printed among the lines of its ranks."""
+    """Return whether such a log holds what a launcher printed among the lines of its ranks."""
     return read_log_name(Path(name).name) is not None
 
 
 def was_stopped(name: str, result: Result | None) -> bool:
-    """Whether rdzv stopped the launcher with this log: none that may have failed of itself."""
+    """Return whether rdzv stopped the launcher with this log: none that may have failed itself."""
     found = read_log_name(Path(name).name)
     if found is None or result is None:
         return False
@@ -33,7 +33,7 @@ def was_stopped(name: str, result: Result | None) -> bool:
 
 
 def without_reports(lines: Sequence[str], *, is_stopped: bool) -> tuple[list[str], int]:
-    """What a terminal shows of these lines, see `LauncherLines`, and how many reports had."""
+    """Return the lines that a terminal shows, see `LauncherLines`, and how many reports had."""
     reader = LauncherLines(lambda local_rank: False)
     reader.is_stopped = is_stopped
     shown = [*(kept for line in lines for kept in reader.take(line)), *reader.end()]

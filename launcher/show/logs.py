@@ -75,8 +75,8 @@ async def show_logs(
 
 @dataclass
 class _Most:
-    """How many lines of a log are shown, and of which of them that was said; where nobody said how
-    many, what a launcher printed at its end is left out."""
+    """Number of lines that are shown of a log; where nobody gave it, what a launcher printed at its
+    end is left out. It knows, too, what was said of that."""
 
     lines: int | None
     since: float | None

@@ -49,7 +49,7 @@ _HEAD = ("RUN", "STATE", "NODES", "STARTED", "TOOK", "COMMAND", "REASON")
 
 @frozen
 class Row:
-    """What is told of a launch of a run.
+    """Row of the list: a launch of a run.
 
     Attributes:
         state: `ok`, `failed` or `cancelled`; killed: its launcher was; while it lives its phase, or

@@ -34,11 +34,11 @@ async def show_status(root: Path, run: str, *, as_json: bool) -> int:
     result, is_over = state.result(), not state.is_held()
     if result is not None and is_over:
         row = await row_of(state, state.record())
-        shown = asdict(row) | result.model_dump(mode="json") | former_values(state)
-        width = width_of(sys.stdout)
         if as_json:
+            shown = asdict(row) | result.model_dump(mode="json") | former_values(state)
             click.echo(json.dumps(shown, indent=1))
             return 0
+        width = width_of(sys.stdout)
         lines = [*facts(row), f"files    {state.path}"]
         if any(True for _ in read_metrics(state)):
             lines.append(f"metrics  rdzv metrics {run}")

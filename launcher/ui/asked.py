@@ -65,13 +65,13 @@ async def checks_of(viewed: Viewed) -> Checks:
     report = await report_of(viewed)
     if report is None:
         return {"findings": [], "total": ""}
-    numbers = viewed.told.numbers()
+    named = with_numbers(viewed.told.numbers())
     return {
         "findings": [
             {
                 "level": finding.level,
                 "check": finding.check,
-                "text": printable(with_numbers(text, numbers), _MOST_CHARACTERS),
+                "text": printable(named(text), _MOST_CHARACTERS),
                 "fix": finding.fix if finding.level in ("fail", "warn") else "",
             }
             for finding, text in in_words(report.findings, report)
@@ -83,13 +83,13 @@ async def checks_of(viewed: Viewed) -> Checks:
 async def matrix_of(viewed: Viewed) -> Matrix:
     """Who reaches whom."""
     report = await report_of(viewed)
-    numbers = viewed.told.numbers()
+    named = with_numbers(viewed.told.numbers())
     if report is None or not report.rounds:
-        return _matrix(RunReport(run=viewed.state_dir.run), None, numbers)
-    return await asyncio.to_thread(_matrix, report, nearest(report.rounds), numbers)
+        return _matrix(RunReport(run=viewed.state_dir.run), None, named)
+    return await asyncio.to_thread(_matrix, report, nearest(report.rounds), named)
 
 
-def _matrix(report: RunReport, shown: Round | None, numbers: Mapping[int, int | None]) -> Matrix:
+def _matrix(report: RunReport, shown: Round | None, named: Callable[[str], str]) -> Matrix:
     slots = shown.slots if shown is not None else []
     place = {slot: number for number, slot in enumerate(slots)}
     size = len(slots)
@@ -107,11 +107,11 @@ def _matrix(report: RunReport, shown: Round | None, numbers: Mapping[int, int | 
             for one in report.rounds
         ],
         "shown": None if shown is None else report.rounds.index(shown),
-        "names": [with_numbers(slot_name(slot, report.hostnames), numbers) for slot in slots],
+        "names": [named(slot_name(slot, report.hostnames)) for slot in slots],
         "outcomes": list(OUTCOMES),
         "cells": base64.b64encode(cells).decode(),
         "rtts": base64.b64encode(rtts).decode(),
-        "rtt_words": with_numbers(rtt_line(shown, report), numbers) if shown is not None else "",
+        "rtt_words": named(rtt_line(shown, report)) if shown is not None else "",
     }
 
 

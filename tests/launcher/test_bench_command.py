@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from launcher.settings import BenchSettings
 from launcher.state.bench_command import bench_command
 
 
@@ -22,3 +23,8 @@ from launcher.state.bench_command import bench_command
 )
 def test_it_has_what_was_given(words: str, nodes: str, line: str) -> None:
     assert " ".join(bench_command(words.split(), nodes)) == line
+
+
+def test_of_what_nobody_gave_nothing_is_told() -> None:
+    usual = BenchSettings.model_fields["slow_below"].default
+    assert bench_command(["--slow-below", str(usual)], "2") == ["rdzv", "bench", "--nnodes", "2"]

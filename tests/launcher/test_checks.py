@@ -322,4 +322,4 @@ def test_the_picture_is_asked_for_by_a_files_name(tmp_path: Path) -> None:
 def test_a_slot_is_a_node_once_their_numbers_are_the_same(
     numbers: dict[int, int | None], text: str
 ) -> None:
-    assert with_numbers("slot 1 (h1), slots 2-3 differ", numbers) == text
+    assert with_numbers(numbers)("slot 1 (h1), slots 2-3 differ") == text

@@ -6,12 +6,12 @@ import re
 from collections.abc import Sequence
 
 from worker.program.family import Ranks, ToldEnd
+from worker.program.launcher_lines import quotes_nothing
 
 _TORCHRUN_RECORD = re.compile(r"[A-Z]\d{4} [\d:.]+ +\d+ (?:\S*/)?torch/distributed/")
 """Its path is relative to a folder of `sys.path`: with PYTHONPATH=. an environment is before it."""
 _WORKER_FAILED = re.compile(_TORCHRUN_RECORD.pattern + r".*\] failed \(exitcode: ")
 
-_ERROR_FILE = re.compile(r"^ *error_file: (?P<file>.+)")
 _STARTER = re.compile(r"rdzv: process (?P<rank>\d{1,9}) \(local rank \d+\) failed first")
 _TORCHRUN_RANK = re.compile(r"\brank +: (?P<rank>\d{1,9}) +\(local_rank: (?P<local>\d{1,9})\)")
 _TORCHRUN_END = re.compile(r"\bexitcode +: (?P<code>-?\d{1,3}) +\(pid: (?P<pid>\d{1,9})\)")
@@ -28,8 +28,7 @@ def last_words(lines: Sequence[str], *, most: int = 20) -> list[str]:
     own: list[str] = []
     for line in lines:
         if _WORKER_FAILED.match(line):
-            files = {found["file"] for one in lines if (found := _ERROR_FILE.search(one))}
-            lines = own if files == {"<N/A>"} else lines
+            lines = own if quotes_nothing(lines) else lines
             break
         if line.strip() and not _TORCHRUN_RECORD.match(line):
             own.append(line)

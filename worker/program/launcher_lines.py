@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
 
 MOST_HELD = 4_096
@@ -72,7 +72,7 @@ _BEHIND = re.compile(
 _RULE = re.compile(r"={20,}")
 _FIRST = "Root Cause (first observed failure):"
 _LOCAL = re.compile(r"  rank      : \d+ \(local_rank: (?P<rank>\d+)\)")
-_NO_FILE = "  error_file: <N/A>"
+_ERROR_FILE = re.compile(r" *error_file: (?P<file>.+)")
 
 
 class Why(Enum):
@@ -243,7 +243,14 @@ class LauncherLines:
         """Whether what a report says of the rank that failed first is told elsewhere, too."""
         first = report[report.index(_FIRST) :] if _FIRST in report else []
         ranks = [int(found["rank"]) for line in first if (found := _LOCAL.match(line))]
-        return bool(ranks) and (_NO_FILE in first or self._has_traceback(ranks[0]))
+        return bool(ranks) and (quotes_nothing(first) or self._has_traceback(ranks[0]))
+
+
+def quotes_nothing(report: Iterable[str]) -> bool:
+    """Whether torchrun's report says of each rank in it that it has no error file: with one it
+    quotes an exception."""
+    files = {found["file"] for line in report if (found := _ERROR_FILE.match(line))}
+    return files == {"<N/A>"}
 
 
 def _record(line: str) -> re.Match[str] | None:
