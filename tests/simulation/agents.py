@@ -17,7 +17,9 @@ from rendezvous.talk.join_string import JoinString, RegistryPlace
 from rendezvous.talk.macs import sign_join, word_macs
 from rendezvous.wire.errors import ExitCode, RdzvError
 from rendezvous.wire.metrics import MetricBatch, MetricReply
-from rendezvous.wire.node import Candidate, Finding, JoinReply, JoinRequest, Refusal
+from rendezvous.wire.node import Candidate, Finding, Job, JoinReply, JoinRequest, Refusal
+from rendezvous.wire.node import Facts as MachineFacts
+from rendezvous.wire.protocol import PROTOCOL
 from rendezvous.wire.relay import RelayMail
 from rendezvous.wire.reports import (
     AckReport,
@@ -38,7 +40,7 @@ from tests.simulation.history import Facts, Failure
 from tests.simulation.leaving import Going, awaits_notice
 from tests.simulation.network import BESIDE, LOOPBACK, OTHER_HOST
 from tests.simulation.program import NotStarted, SimulatedProgram, draw_course
-from tests.simulation.talking import Command
+from tests.simulation.talking import Command, newest_view
 from tests.support.virtual_time import Machine, forever
 from worker.agent import AgentEnvironment, take_part
 from worker.probe.packets import Identity
@@ -79,8 +81,7 @@ class RecordingClient(RegistryClient):
         request = replace(request, needs_torchrun=self.process.needs_torchrun)
         reply = await super().join(run, request)
         self.process.note_join(request.join_id, reply)
-        # Some registries are older, and know no acknowledgement but a report.
-        return reply.model_copy(update={"acks_in_watch": self.process.slot % 3 != 2})
+        return reply
 
     async def refuse(self, run: str, slot: int, refusal: Refusal) -> ReportReply:
         self.process.told_refusal = True
@@ -146,6 +147,7 @@ class Process:
         self.keeps_names = self.stood_by = self.stands_by = self.is_cold = False
         self.fault = self.acked = self.unfit = self.unready = self.go_digest = ""
         self.incarnation = self.seq = self.epoch = self.look = self.signal = self.signals_told = 0
+        self.newest_view = 0
         self.armed: EndpointTable | None = None
         self.armed_for: dict[str, int] = {}
         self.by_torchrun: dict[str, bool] = {}
@@ -237,7 +239,6 @@ class Process:
             orphan_timeout=ORPHAN_SECONDS,
             grace=GRACE_SECONDS,
             parent=1,
-            record=self.world.recordings is not None,
             log_dir=self.logs,
             allow_exec=launch.talks,
             notice_file=Path("/simulated/notice") if awaits_notice(self) else None,
@@ -336,6 +337,7 @@ class Process:
             by_torchrun = self.needs_torchrun or facts.by_torchrun
             self.by_torchrun.setdefault(view.table.digest(), by_torchrun)
         self.seq, self.epoch, self.look = view.seq, view.epoch, view.look or self.look
+        self.newest_view = newest_view(view) or self.newest_view
         if view.result is not None and self.result is None:
             self.result = view.result
             self.facts.told.append(view.result)
@@ -440,6 +442,9 @@ class Process:
             for net in range(launch.networks)
         ]
         request = JoinRequest(
+            protocol=PROTOCOL,
+            job=Job(),
+            facts=MachineFacts(),
             slot=self.slot,
             generation=self.generation,
             join_id=f"join-{self.number:012d}",
@@ -462,9 +467,7 @@ class Process:
             return request
         words, run = [*_WORDS[:2], "0.9"] if self.slot in others else _WORDS, self.launch.run
         macs = word_macs(self.join.row_key, words, run=run, launch_id=self.facts.launch_id)
-        digest = "e" * 64 if self.slot in others else request.job.command_digest
-        job = replace(request.job, command_words=macs, command_digest=digest)
-        return replace(request, job=job)
+        return replace(request, job=replace(request.job, command_words=macs))
 
     async def _probe(
         self, identity: Identity, plan: ProbePlan, slots: Iterable[int]

@@ -24,7 +24,6 @@ from tests.simulation.talking import Serve, ask_nodes
 from tests.support.virtual_time import forever
 from worker.agent import AgentEnvironment
 from worker.agent.inputs import Armed
-from worker.agent.recorded import CODEC
 from worker.contracts.files import NOTICE
 from worker.evidence.look import Counters
 from worker.hosts.resolver import NO_SUCH_NAME, Resolver
@@ -97,7 +96,6 @@ class Doors:
             machine_reader=lambda *_: self,
             wall=world.loop.time,
             early=lambda *_: _Early(),
-            recorder=lambda _: world.recorder(CODEC, process.machine.name),
             **others,
         )
 

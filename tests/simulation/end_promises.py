@@ -23,6 +23,7 @@ from tests.simulation.promises import (
     poll,
     suspect_after,
 )
+from tests.simulation.talking import newest_view
 
 _TOLD_SECONDS, _HELD_SECONDS = 0.25, 1.0
 
@@ -77,6 +78,8 @@ def an_empty_poll_takes_its_time(history: History, process: Process, view: NodeV
         return None  # a later launch may replace it, which ends all polls
     if view.look not in (None, process.look):
         return None  # somebody looks, which ends a poll once
+    if newest_view(view) not in (0, process.newest_view):
+        return None  # somebody follows the output, which does as well
     facts.idle_at[process.number] = now
     if last is not None and now - last < poll(launch) / 2 and not history.gaps:
         return f"{process.name} was told nothing twice within {now - last:.3f} s"

@@ -12,7 +12,7 @@ from tests.simulation.drawing import Kind, draw_ranks, draw_when, launcher_fault
 from tests.simulation.launch_situations import LATER_LAUNCHES, LAUNCH_SITUATIONS, ODD_LAUNCHES
 from tests.simulation.lives import LIVES
 from tests.simulation.loss_situations import on_another_network, with_losses
-from tests.simulation.node_situations import NODE_SITUATIONS, each_in_turn
+from tests.simulation.node_situations import NODE_SITUATIONS, each_in_turn, one_after_another
 from tests.simulation.queue_situations import with_full_queues
 from tests.simulation.schedule import BREAKING, HANGING, OTHER_JOBS, Fault, Launch, Schedule, names
 from tests.simulation.situations import RARE_SITUATIONS, SITUATIONS
@@ -127,6 +127,8 @@ _STARTING, _STARTING_AT = 47, 38
 while its registry starts, as above."""
 _FILLING, _FILLING_AT = 109, {21, 23, 29, 37, 49, 72, 75, 80, 101}
 """Seeds in which queues are full, as above."""
+_ARMING, _ARMING_AT = 71, 27
+"""One seed in so many has nodes that get ready one after another, as above."""
 _OF_PATHS = {"request lost", "answer lost", "doubled", "late", "hung up", "echo"}
 """What may happen on the way of a launcher as well."""
 _ODD_SHARE = 0.25
@@ -149,6 +151,8 @@ def generate(seed: int) -> Schedule:
         schedule = launch_situations.while_the_registry_starts(draw, schedule)
     if seed % _FILLING in _FILLING_AT:
         schedule = with_full_queues(random.Random(f"{seed} queues"), schedule)
+    if seed % _ARMING == _ARMING_AT:
+        schedule = one_after_another(random.Random(f"{seed} arming"), schedule)
     if starts_again(seed) and seed % _WARM in _WARM_AT:
         launches = [replace(launch, warm=not launch.led) for launch in schedule.launches]
         schedule = replace(schedule, launches=tuple(launches))

@@ -11,8 +11,9 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from rendezvous.run import events
-from rendezvous.run.events import Event, load_event
-from rendezvous.run.protocol import apply
+from rendezvous.run.decision import load_entry
+from rendezvous.run.events import Event
+from rendezvous.run.fold import apply
 from rendezvous.run.state import DEAD_SUBMISSIONS, KILL_SECONDS, LeftOut, Run, create
 from rendezvous.server.journal import Record
 from rendezvous.talk.network import Answer, Request
@@ -166,7 +167,6 @@ class Facts:
     there: Before | None = None
     waits: list[Wait] = field(default_factory=list)
     waits_before: list[Wait] = field(default_factory=list)
-    command: str = ""
     exit_codes: dict[tuple[int, int], int] = field(default_factory=dict)
     enough_since: float | None = None
     last_enough_since: float | None = None
@@ -254,7 +254,7 @@ class History:
     # --- what the journal gets ----------------------------------------------------------------
 
     def recorded(self, record: Record) -> None:
-        event = load_event(record.body)
+        event, decision = load_entry(record.body)
         self.records += 1
         former = self.runs.get(record.run)
         self.at = record.at
@@ -269,7 +269,7 @@ class History:
         facts = self.of(run)
         facts.before = facts.there or before(run)
         facts.epochs.resubmitted = run.starts.resubmitted
-        apply(run, event, record.at)
+        apply(run, event, decision)
         if facts.news.setdefault(run.seq, news(run)) != news(run):
             self.fail("news_have_a_number_of_their_own", f"number {run.seq}: {news(run)}")
         note(self, facts, run, event, record.at)
@@ -332,7 +332,6 @@ def note(history: History, facts: Facts, run: Run, event: Event, at: float) -> N
     facts.last_enough_since, facts.phase_before_at = facts.enough_since, facts.phase_at
     if isinstance(event, events.Joined):
         facts.joined[event.request.join_id] = run.slots[event.request.slot].incarnations
-        facts.command = facts.command or event.request.job.command_digest or ""
     if isinstance(event, events.ArmRefused) and event.report.code == "port_taken":
         facts.ports_taken += 1
     if told != facts.phase:

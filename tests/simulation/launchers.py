@@ -15,14 +15,12 @@ from typing import TYPE_CHECKING
 from launcher.plan.plan import Plan, WorkerRun
 from launcher.run.command import launch
 from launcher.run.environment import Child, LaunchEnvironment, MetricsKeeper, Socket
-from launcher.run.recorded import CODEC
 from launcher.schedulers.contract import Scheduler, SchedulerContext
 from launcher.settings import LaunchSettings
 from launcher.show.board import Board
 from launcher.state.ledger import Ledger, LedgerEntry
 from launcher.state.state_dir import StateDir
 from launcher.symmetric.start import symmetric_join
-from rendezvous.shell import Recorder
 from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.credentials import Credential
 from rendezvous.talk.join_string import (
@@ -323,11 +321,6 @@ class SimulatedEnvironment(LaunchEnvironment):
 
     def addresses(self) -> list[str]:
         return list(ADDRESSES[: self._launcher.launch.addresses])
-
-    def recorder(self, state: StateDir) -> Recorder | None:
-        if self._world.recordings is None:
-            return None
-        return self._world.recorder(CODEC, self._launcher.machine.name)
 
     def state(self, root: Path, run: str) -> StateDir:
         self._launcher.folder = Folder(root, self._launcher)

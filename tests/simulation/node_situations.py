@@ -127,4 +127,15 @@ def each_in_turn(draw: random.Random, schedule: Schedule, turn: int) -> Schedule
     return of(schedule, launch, *faults)
 
 
-NODE_SITUATIONS = situations(globals())
+def one_after_another(draw: random.Random, schedule: Schedule) -> Schedule:
+    """The registry ends while its nodes acknowledge: for some it takes longer, but none is late."""
+    nodes = draw.randint(2, 5)
+    launch = shaped(draw, nodes, seconds=4.0)
+    slow = [
+        Fault(0.0, "slow arm", slot=slot, seconds=near(draw, 0.005, 0.15)) for slot in range(nodes)
+    ]
+    when = f"acked {draw.randint(1, nodes - 1)} after"
+    return of(schedule, launch, *slow, Fault(when, "registry crash", seconds=near(draw, 0.02, 3.0)))
+
+
+NODE_SITUATIONS = situations(globals(), besides=(one_after_another,))

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from rendezvous.run import events
-from rendezvous.run.events import load_event
+from rendezvous.run.decision import load_entry
 from rendezvous.wire.errors import error_from_code
 from rendezvous.wire.run import Phase, Result
 from tests.simulation.faults import PARTS
@@ -223,7 +223,7 @@ def every_event_is_shown(history: History, launcher: Launcher) -> Wrong:
         for record in history.world.disk.records.values()
         if record.run == launcher.launch.run
         and shown < record.number < seen.version
-        and not isinstance(load_event(record.body), events.SlotChanged)
+        and not isinstance(load_entry(record.body)[0], events.SlotChanged)
     ]
     return f"event {shown} was the last, and not {missed}" if missed else None
 

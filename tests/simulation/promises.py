@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rendezvous.run import events
 from rendezvous.run.events import Event
 from rendezvous.run.state import Run
+from rendezvous.wire.protocol import PROTOCOL
 from rendezvous.wire.run import NodeState, Phase, SlotState
 from tests.simulation.history import Facts, History, Wrong
 from tests.simulation.losses import can_outlive, lost_in
@@ -137,15 +138,16 @@ def a_holder_is_displaced_only_when_suspect(
 
 
 def a_node_of_another_job_is_not_taken(history: History, run: Run, coming: events.Joined) -> Wrong:
-    """Size, framework, COMMAND and version of a node are those of its run."""
+    """Size, framework, COMMAND and protocol of a node are those of its run."""
     request, spec = coming.request, run.spec
     sizes = {str(spec.max_nodes), f"{spec.min_nodes}:{spec.max_nodes}", None}
-    digests = {history.of(run).command, request.job.command_digest} - {""}
+    others = (slot.live_node() for slot in run.slots if slot.index != request.slot)
+    commands = [one.join.job.command_words for one in others if one is not None]
     wrong = {
         "size": request.job.nnodes not in sizes,
         "framework": request.job.framework != history.of(run).launch.framework,
-        "COMMAND": len(digests) > 1,
-        "version": request.facts.rdzv_version.startswith("99."),
+        "COMMAND": any(one != request.job.command_words for one in commands),
+        "protocol": request.protocol != PROTOCOL,
     }
     return f"slot {request.slot}: {wrong}" if any(wrong.values()) else None
 

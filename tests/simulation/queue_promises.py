@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 _SHOWN_SECONDS = 12.0
 """A node says every 5 s that it is there, and what was not taken is sent again each second."""
-_ANSWERED_SECONDS = 45.0
+_ANSWERED_SECONDS = 8.0
+"""A command takes a second or two, and what was not taken is sent again after half of one."""
 
 
 # --- of the lines that somebody reads -------------------------------------------------------------
@@ -103,17 +104,32 @@ def a_command_is_run_once_and_its_output_is_whole(
 
 def a_command_has_an_end(history: History, process: Process) -> Wrong:
     """A command between healthy nodes does not wait for ever, whatever was full for a while."""
+    late = [one.words for one in process.commands if _is_late(history, process, one)]
+    return f"{process.name}: {late} since {_ANSWERED_SECONDS} s" if late else None
+
+
+def a_command_is_answered_before_the_run_ends(
+    history: History, process: Process, command: Command
+) -> Wrong:
+    """The end of a run ends what was asked for last, and nothing that was lost long before."""
+    was_ended = any("error" in answer for answer in command.told)
+    if not was_ended or not _is_late(history, process, command):
+        return None
+    return f"{process.name}: {command.words!r} since {_ANSWERED_SECONDS} s, then {command.told[-1]}"
+
+
+def _is_late(history: History, process: Process, command: Command) -> bool:
+    """Whether it has waited for long, and nothing but what was full may have delayed it."""
     world = process.world
     paths = [one.path for one in history.processes if one.facts is process.facts]
     if world.registry_was_down or any(path.light or path.is_late for path in paths):
-        return None
+        return False
     if any(is_troubled(one) for one in history.processes if one.facts is process.facts):
-        return None
+        return False
     until = process.program_ended_at if process.program_ended_at is not None else history.now()
     if world.queues.is_full("frames", _ANSWERED_SECONDS):
-        return None
-    late = [one.words for one in process.commands if until - one.asked_at > _ANSWERED_SECONDS]
-    return f"{process.name}: {late} since {_ANSWERED_SECONDS} s" if late else None
+        return False
+    return until - command.asked_at > _ANSWERED_SECONDS
 
 
 # --- of the rows of metrics -----------------------------------------------------------------------

@@ -12,7 +12,7 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(" ".join(text.split()).split(", "))
 
 
-OTHER_JOBS = names("size, framework, command, version")
+OTHER_JOBS = names("size, framework, command, protocol")
 """How a node may describe another job than the run's."""
 HANGING = names("""
 restore_stale, look_ahead, make_offer, known_names, arm, remove, trouble, open_nccl_log, look_up

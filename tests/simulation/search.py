@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.simulation.generate import generate
 from tests.simulation.history import Violation
-from tests.simulation.patching import Bug
+from tests.simulation.planting import Bug
 from tests.simulation.world import simulate
 
 SEEDS = Path(__file__).with_name("seeds.json")

@@ -22,6 +22,7 @@ from rendezvous.talk.log_views import open_view, read_view
 from rendezvous.wire.errors import NotFound, RdzvError, RunOver
 from rendezvous.wire.log_view import RunView, ViewRequest
 from rendezvous.wire.relay import COMMAND_PIECE_BYTES
+from rendezvous.wire.watch import NodeView
 from tests.support.virtual_time import forever
 from worker.agent import views
 from worker.agent.reading import Reading
@@ -157,6 +158,11 @@ class Reader:
                 self.seen[number] = line
             if found.over:
                 return
+
+
+def newest_view(view: NodeView) -> int:
+    """The number of the view that was opened last of those that a node is told of; 0: of none."""
+    return view.views[-1].view if view.views else 0
 
 
 def lines_of(shown: RunView) -> list[tuple[int, int]]:

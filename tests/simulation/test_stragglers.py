@@ -6,13 +6,15 @@ from dataclasses import replace as changed
 
 import pytest
 
-from rendezvous.run.events import StragglerFound, StragglerGone, load_event
+from rendezvous.run.decision import load_entry
+from rendezvous.run.events import Noted
+from rendezvous.run.stragglers import Slow
 from tests.simulation.generate import generate
 from tests.simulation.world import Late, World
 from tests.support.nightly import at_night
 
 
-def found(late: Late | None) -> list[StragglerFound | StragglerGone]:
+def found(late: Late | None) -> list[Noted]:
     """What is found in a run of three ranks, in which nothing else goes wrong."""
     calm = generate(3).without(())
     launch = calm.launches[0]
@@ -22,16 +24,18 @@ def found(late: Late | None) -> list[StragglerFound | StragglerGone]:
     world.late = late
     report = world.run()
     assert report.violation is None, report.violation
-    happened = [load_event(record.body) for record in report.records]
-    return [event for event in happened if isinstance(event, StragglerFound | StragglerGone)]
+    happened = [load_entry(record.body)[0] for record in report.records]
+    return [
+        event for event in happened if isinstance(event, Noted) and event.feature == "stragglers"
+    ]
 
 
 def test_it_is_named_once_with_its_cost() -> None:
     (event,) = found(Late(1, 0.2, "0-2"))
-    assert isinstance(event, StragglerFound)
-    assert (event.slot, event.rank) == (1, 1)
-    assert event.cost_seconds == pytest.approx(0.1, rel=0.1)
-    assert event.step_seconds == pytest.approx(0.5, rel=0.1)
+    slow = Slow.model_validate(event.data)
+    assert (slow.slot, slow.rank) == (1, 1)
+    assert slow.cost_seconds == pytest.approx(0.1, rel=0.1)
+    assert slow.step_seconds == pytest.approx(0.5, rel=0.1)
 
 
 @pytest.mark.parametrize(

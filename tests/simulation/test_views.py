@@ -51,7 +51,7 @@ def test_a_view_goes_on_with_who_has_taken_a_place(posts: Posts) -> None:
         report = world.run()
         assert report.violation is None, report.violation
         assert reader.refused <= {"forbidden", "run_over", "not_found", "unavailable"}
-        [nodes] = posts.values()  # of one view, that was never opened again
-        served.append(nodes)
+        assert len(posts) <= 1  # it was never opened again, and some runs end before it was
+        served += posts.values()
     second = [nodes for nodes in served if any(incarnation > 1 for _, incarnation in nodes)]
     assert len(second) > 3

@@ -16,16 +16,15 @@ from unittest import mock
 from launcher.run.shell import end_left
 from launcher.schedulers.contract import SchedulerContext
 from launcher.state.state_dir import StateDir
-from rendezvous.recording.recorder import Codec, DirectRecorder
 from rendezvous.run.admission import decide_restart
 from rendezvous.server import retention
 from rendezvous.server.journal import Record
-from rendezvous.shell import Recorder
 from rendezvous.talk.client import REQUEST_SECONDS, RegistryClient
 from rendezvous.talk.credentials import Credential
 from rendezvous.talk.join_string import JoinString, RegistryPlace
 from rendezvous.wire.errors import RdzvError
 from rendezvous.wire.node import Job, JoinRequest
+from rendezvous.wire.protocol import PROTOCOL
 from rendezvous.wire.reports import AckReport, ExitReport
 from rendezvous.wire.reports import Report as NodeReport
 from rendezvous.wire.run import Phase
@@ -39,13 +38,15 @@ from tests.simulation.network import Door, Network
 from tests.simulation.program import Course
 from tests.simulation.queues import Queues
 from tests.simulation.registry import Registries, Registry
+from tests.simulation.replaying import compare
 from tests.simulation.schedule import OTHER_JOBS, Fault, Launch, Schedule
 from tests.simulation.scheduler import SimulatedScheduler
 from tests.simulation.talking import Talk
-from tests.support.recordings import Kept
 from tests.support.virtual_time import Machine, VirtualLoop
+from worker.agent.watching import HOLD_SECONDS
 
-_JOB = "a" * 64
+_WORD = "a" * 16
+"""What a node of a launch says of its COMMAND."""
 _CALM_SECONDS = 240.0
 _LOOK_SECONDS = 0.5
 _AFTER_SECONDS = 2.0
@@ -111,7 +112,6 @@ class World:
         self._ended_at: float | None = None
         self._triggers: dict[tuple[str, int, str], list[Fault]] = {}
         self._kinds: Counter[str] = Counter()
-        self.recordings: dict[str, Kept] | None = None
         self.late: Late | None = None
 
     # --- the course of things -----------------------------------------------------------------
@@ -290,12 +290,6 @@ class World:
         )
         folder.release()
 
-    def recorder(self, codec: Codec, name: str) -> Recorder:
-        """Records a launch or a node, where a test wants to have it."""
-        assert self.recordings is not None
-        self.recordings[name] = Kept()
-        return DirectRecorder(codec, self.recordings[name])
-
     def client(
         self,
         place: RegistryPlace,
@@ -334,8 +328,11 @@ class World:
 
     def arming_seconds(self, process: Process) -> float:
         mark = self.marks.pop(("slow arm", process.index, process.slot), None)
-        process.was_slow |= mark is not None
-        return 0.003 if mark is None else mark.seconds
+        if mark is not None:
+            process.was_slow |= mark.seconds > HOLD_SECONDS
+            return mark.seconds
+        # Some nodes are too late for the watch that would bring their acknowledgement.
+        return HOLD_SECONDS + 0.05 if process.slot % 3 == 2 else 0.003
 
     def course_of(self, process: Process, course: Course) -> Course:
         if (lag := self.marked("slow exit", process)) is not None:
@@ -349,9 +346,8 @@ class World:
     def offered(self, process: Process, request: JoinRequest) -> JoinRequest:
         """How a node joins: by its place in the network, and maybe with another job."""
         launch, number = process.launch, process.number
-        job = Job(framework=launch.framework, command_digest=_JOB)
-        changes: dict[str, Any] = {"hostname": f"host{number + 7}", "job": job, "restarts": True}
-        changes["outlives_nodes"] = True
+        job = Job(framework=launch.framework, command_words=[_WORD])
+        changes: dict[str, Any] = {"hostname": f"host{number + 7}", "job": job}
         if launch.subnets > 1:
             last = f"{process.slot % launch.subnets}.{number + 1}"
             changes["candidates"] = [
@@ -362,14 +358,14 @@ class World:
             changes["master_port"] = launch.free_port
         mark = self.marked("other job", process)
         other = "" if mark is None else OTHER_JOBS[mark.count - 1]
-        if other == "version":
-            changes["facts"] = replace(request.facts, rdzv_version="99.0.0")
+        if other == "protocol":
+            changes["protocol"] = PROTOCOL + 1
         elif other == "framework":
             changes["job"] = Job(framework="mpi")
         elif other == "size":
             changes["job"] = replace(job, nnodes="99")
         elif other:
-            changes["job"] = replace(job, command_digest="f" * 64)
+            changes["job"] = replace(job, command_words=["f" * 16])
         return replace(request, **changes)
 
     def told_by(self, process: Process, report: NodeReport) -> NodeReport:
@@ -415,6 +411,8 @@ class World:
                     self._apply(fault)
                 else:
                     self.loop.call_soon(self._apply, fault, context=self.loop.nobody)
+        if side == "after" and self.network.registry is not None:
+            compare(self.history, self.network.registry.service.sequencer.runs, records)
 
 
 def _kind_of(record: Record) -> str:

@@ -256,7 +256,7 @@ def _admin(keys: Keys) -> Credential:
 @functools.cache
 def _joining(keys: Keys, slot: int) -> tuple[Credential, JoinRequest]:
     """What a node shows and says."""
-    return keys.token(slot), keys.join(slot, restarts=True)
+    return keys.token(slot), keys.join(slot)
 
 
 def _spec(launch: Launch, keys: Keys) -> RunSpec:

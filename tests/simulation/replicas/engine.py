@@ -9,9 +9,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from rendezvous.server.commits import Commits
 from rendezvous.server.journal import Record
 from rendezvous.server.shared_journal import Beat, Holding, InDoubt
-from rendezvous.wire.errors import RegistryError, Unavailable
+from rendezvous.wire.errors import RegistryError, StorageFull, Unavailable
 from rendezvous.wire.tenant import Tenant
 from tests.simulation.replicas.judge import Judge
 from tests.support.shared_engine import AWAY, Engine, Row
@@ -74,8 +75,9 @@ class SimJournal:
 
     def __init__(self, engine: SimEngine, process: Process) -> None:
         self.engine = engine
-        self.id = process.name
+        self.id, self.version = process.name, process.version
         self.clock: Callable[[], float] = process.clock
+        self.commits = Commits(engine.loop.time)
         self.epochs: dict[str, int] = {}
         self._ahead: dict[str, float] = {}
         self.is_cut_up = self.is_cut_down = False
@@ -93,6 +95,12 @@ class SimJournal:
     # --- the way there, and back --------------------------------------------------------------
 
     async def _ask(self, call: str, work: Callable[[], T], *, commits: bool = False) -> T:
+        if commits or call in _CHANGES:
+            with self.commits.one():
+                return await self._answered(call, work, commits=commits)
+        return await self._answered(call, work)
+
+    async def _answered(self, call: str, work: Callable[[], T], *, commits: bool = False) -> T:
         loop = self.engine.loop
         done: asyncio.Future[T] = loop.create_future()
         if call == "beat" and self._boots != self.engine.boots:
@@ -176,6 +184,15 @@ class SimJournal:
             )
         except Unavailable as exc:
             return dict.fromkeys(epochs, InDoubt(exc.message))
+
+    async def probe(self) -> None:
+        """Draw nothing: a schedule is the same with it."""
+        with self.commits.one():
+            await asyncio.sleep(0.001 + self.engine.slow_seconds)
+            if self.is_cut_up or self.is_cut_down or self.engine.is_away:
+                raise Unavailable(AWAY)
+            if self.engine.is_full:
+                raise StorageFull("the disk is full")
 
     async def tenants(self) -> list[Tenant]:
         return list(self.engine.tenants.values())

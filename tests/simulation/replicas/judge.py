@@ -22,8 +22,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from rendezvous.run import events
-from rendezvous.run.events import load_event
-from rendezvous.run.protocol import apply
+from rendezvous.run.decision import load_entry
+from rendezvous.run.fold import apply
 from rendezvous.run.state import GONE, OVER, Run, create
 from rendezvous.server.journal import Record
 from rendezvous.server.membership import LEASE_SECONDS
@@ -168,7 +168,7 @@ class Judge:
     def committed(self, record: Record, epoch: int, newest: int) -> None:
         """This is durable now, written by the owner of that epoch; the newest one is `newest`."""
         self.records += 1
-        run, event = record.run, load_event(record.body)
+        run, (event, decision) = record.run, load_entry(record.body)
         shadow = self.shadows.get(run)
         known = shadow.number if shadow is not None else 0
         if record.number != known + 1:
@@ -185,7 +185,7 @@ class Judge:
             return
         self._clock(shadow, record)
         self._act(shadow, event)
-        apply(shadow.run, event, record.at)
+        apply(shadow.run, event, decision)
         shadow.number, shadow.epoch, shadow.at = record.number, epoch, record.at
         shadow.views[shadow.run.seq] = _view(shadow.run)
         shadow.statuses[shadow.run.version] = _status(shadow.run)

@@ -1,80 +1,180 @@
-# ruff: noqa: E501
 """Bugs of replicas to be planted, each of which a schedule must show; and the search for those."""
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
+from rendezvous.server.shared_journal import Holding, InDoubt, Overtaken
+from rendezvous.wire.errors import RegistryError, Unavailable
 from tests.simulation.history import Violation
-from tests.simulation.patching import Bug, Edit
+from tests.simulation.planting import (
+    Bug,
+    Function,
+    Part,
+    always,
+    but,
+    by_name,
+    nothing,
+    put,
+    replace,
+    while_set,
+    wrap,
+)
 from tests.simulation.replicas.schedule import generate
 from tests.simulation.replicas.world import collected, simulate
+from tests.support.shared_engine import Row
 
 SEEDS = Path(__file__).with_name("seeds.json")
 Found = tuple[int, str]
 """The seed that shows a bug, and the invariant that does not hold."""
 
-# By file: the bug's name, what stands there, and what stands there with the bug.
+_WRITE = "rendezvous.server.sequencer:Sequencer._write"
+_REFUSED = "tests.support.shared_engine:Engine._refused"
+
+
+def _owners(engine: Any, me: str, run: str, _records: Any, epoch: int) -> Mapping[str, Holding]:
+    """As if the one that writes was the owner."""
+    return {**engine.owners, run: Holding(run, me, epoch)}
+
+
+class _SeenByItself(Row):
+    """What a replica's own clock has shown stays."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name != "seen" or "seen" not in vars(self):
+            super().__setattr__(name, value)
+
+
+def _forgets_epochs(real: Function, engine: Any, me: str, epochs: Mapping[str, int]) -> None:
+    real(engine, me, epochs)
+    for run, epoch in epochs.items():
+        if engine.owners.get(run) == Holding(run, None, epoch):
+            del engine.owners[run]
+
+
+class _Early:
+    """A journal of which some runs were read before."""
+
+    def __init__(self, journal: Any, early: dict[str, Any]) -> None:
+        self.journal, self.early = journal, early
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.journal, name)
+
+    async def read(self, run: str) -> Any:
+        return self.early.pop(run, None) or await self.journal.read(run)
+
+
+async def _reads_early(real: Function, replica: Any, wanted: list[Holding]) -> None:
+    journal = replica._journal
+    try:
+        early = {one.run: await journal.read(one.run) for one in wanted}
+    except Unavailable:
+        early = {}
+    replica._loads._journal = _Early(journal, early)
+    await real(replica, wanted)
+
+
+async def _once(real: Function, replica: Any) -> bool:
+    await real(replica)
+    return False
+
+
+async def _gives_nothing(_replica: Any) -> bool:
+    await asyncio.sleep(1.0)
+    return True
+
+
+async def _proves_nothing(_loads: Any, _run: str) -> bool:
+    return True
+
+
+async def _written_in_doubt(real: Function, *args: Any) -> Mapping[str, Any]:
+    errors = await real(*args)
+    return {run: why for run, why in errors.items() if not isinstance(why, InDoubt)}
+
+
+async def _certainly_not(real: Function, sequencer: Any, errors: Mapping[str, Any]) -> None:
+    await real(
+        sequencer,
+        {
+            run: why
+            if isinstance(why, Overtaken) or not isinstance(why, Unavailable)
+            else RegistryError(why.message, hint=why.hint)
+            for run, why in errors.items()
+        },
+    )
+
+
+async def _tells_all(
+    real: Function, sequencer: Any, view: Function, *rest: Any, **more: Any
+) -> Any:
+    if sequencer.standstill:
+        return view(sequencer.clock.now())
+    return await real(sequencer, view, *rest, **more)
+
+
+def _membership(name: str, function: Function) -> Part:
+    return replace(f"rendezvous.server.membership:Membership.{name}", function)
+
+
 # fmt: off
-_EDITS = {
-    "tests/support/shared_engine.py": [
-        ("no fence", 'if self.owners.get(run) != Holding(run, me, epoch):\n            return Overtaken', 'if False:\n            return Overtaken'),
-        ("claim whatever the epoch", "if known == holding or (known is None and not holding.epoch):", "if True:"),
-        ("epochs begin again after a drop", "self.owners[run] = Holding(run, None, epoch)", "del self.owners[run]"),
-        ("leases by a replica's clock", "row.seen = now", "pass"),
-        # With it the journal refuses what does not follow, and the run is read again.
-        ("read before the claim", "if self.is_full or not {one.number for one in records}.isdisjoint(known):", "if self.is_full:"),
-    ],
-    "rendezvous/server/replica.py": [
-        ("read before the claim", "claimed = await self._journal.claim(wanted)\n        except",
-         "self._loads.early = {one.run: await self._journal.read(one.run) for one in wanted}\n            claimed = await self._journal.claim(wanted)\n        except"),
-        ("what is lost is kept", "for run in beat.lost:", "for run in ():"),
-        ("doubts are not looked into", "wanted = [*self._doubtful(), ", "wanted = ["),
-        ("an end looks only once", "while await self._give_all():\n                    pass", "await self._give_all()"),
-        ("an end keeps its runs", "for run in runs:\n                await self._move(run)", "break"),
-    ],
-    "rendezvous/server/loading.py": [
-        ("what has ended is served at once", "and not await self._is_proven(run):", "and False:"),
-        ("read before the claim", "records = await self._journal.read(run)", "records = getattr(self, 'early', {}).pop(run, None) or await self._journal.read(run)"),
-    ],
-    "rendezvous/server/membership.py": [
-        ("judged as soon as the engine is back", "self.is_sure(now) and now - self.unbroken_since >= JUDGE_SECONDS", "self.is_sure(now)"),
-        ("always sure", "return now - self.beaten_at < LEASE_SECONDS", "return True"),
-        ("the dead live", "if one.id == self.me or one.is_alive(LEASE_SECONDS)]", "]"),
-        ("nobody is the heir", "if heir(one.run, takers) == self.me", "if False"),
-    ],
-    "rendezvous/server/sequencer.py": [
-        ("in doubt is written", "errors = await asyncio.shield(writing)",
-         "errors = {run: why for run, why in (await asyncio.shield(writing)).items() if type(why).__name__ != 'InDoubt'}"),
-        ("in doubt is not written", "if isinstance(error, Unavailable) or", "if type(error).__name__ == 'Overtaken' or"),
-        ("time goes on without the engine", "self.clock.hold()", "pass"),
-        ("time stands still for ever", "self.clock.go_on()", "pass"),
-        ("told what is under way", "if not all(live.is_durable for live in lives):", "if False:"),
-    ],
-    "rendezvous/server/runs.py": [
-        ("who waits is not told of a move", "        if live is not None:\n            live.leave(why)", "        if live is not None:\n            live.away = why"),
-        ("the doubtful is served", "            self.set_aside(name)\n            live.leave(why)\n", ""),
-    ],
-    "rendezvous/server/live_run.py": [
-        ("every replica's clock is the run's", "return self._clock() + self.offset", "return self._clock()"),
-        ("what was read is not made", '        """That it was made is durable: the one before it will not be back."""\n        self._replaced = None', '        """That it was made is durable."""'),
-    ],
-}
+BUGS = by_name(
+    Bug("no fence", wrap(_REFUSED, while_set(lambda engine, *_: engine, owners=_owners))),
+    Bug("claim whatever the epoch",
+        replace("rendezvous.server.shared_journal:Holding.__eq__", always(True),
+                within="tests.support.shared_engine:Engine.claim")),
+    Bug("epochs begin again after a drop",
+        wrap("tests.support.shared_engine:Engine.drop", _forgets_epochs)),
+    Bug("leases by a replica's clock",
+        wrap("tests.support.shared_engine:Engine.beat", lambda real, engine, me, row, *rest: real(
+            engine, me, _SeenByItself(**vars(row)), *rest))),
+    # Without the last part the journal refuses what does not follow, and the run is read again.
+    Bug("read before the claim",
+        wrap("rendezvous.server.replica:Replica._claim", _reads_early),
+        wrap(_REFUSED, while_set(lambda engine, *_: engine, written=lambda *_: {}))),
+    Bug("what is lost is kept",
+        wrap("rendezvous.server.replica:Replica._follow", lambda real, replica, beat: real(
+            replica, but(beat, lost=())))),
+    Bug("doubts are not looked into",
+        replace("rendezvous.server.replica:Replica._doubtful", lambda _replica: [])),
+    Bug("an end looks only once", wrap("rendezvous.server.replica:Replica._give_all", _once)),
+    Bug("an end keeps its runs",
+        replace("rendezvous.server.replica:Replica._give_all", _gives_nothing)),
+    Bug("what has ended is served at once",
+        replace("rendezvous.server.loading:Loads._is_proven", _proves_nothing)),
+    Bug("judged as soon as the engine is back",
+        _membership("may_judge", lambda members, now: members.is_sure(now))),
+    Bug("always sure", _membership("is_sure", always(True))),
+    Bug("the dead live", _membership("living", lambda members: [*members.members])),
+    Bug("nobody is the heir",
+        _membership("claims", lambda _members, beat, _now: list(beat.given))),
+    Bug("in doubt is written", wrap(_WRITE, _written_in_doubt)),
+    Bug("in doubt is not written",
+        wrap("rendezvous.server.sequencer:Sequencer._take_back", _certainly_not)),
+    Bug("time goes on without the engine",
+        replace("rendezvous.server.clock:RegistryClock.hold", nothing)),
+    Bug("time stands still for ever",
+        replace("rendezvous.server.clock:RegistryClock.go_on", nothing)),
+    Bug("told what is under way",
+        wrap("rendezvous.server.sequencer:Sequencer.look", _tells_all)),
+    Bug("who waits is not told of a move",
+        replace("rendezvous.server.live_run:LiveRun.leave", lambda live, why: put(live, away=why),
+                within="rendezvous.server.runs:Runs.let_go")),
+    Bug("the doubtful is served",
+        replace("rendezvous.server.runs:Runs.doubt",
+                lambda runs, name, _why: name in runs.here and runs.on_doubt())),
+    Bug("every replica's clock is the run's",
+        replace("rendezvous.server.live_run:LiveRun.now", lambda live: live._clock())),
+    Bug("what was read is not made",
+        replace("rendezvous.server.live_run:LiveRun.is_made", nothing)),
+)
 # fmt: on
-
-
-def _bugs() -> dict[str, Bug]:
-    edits: dict[str, list[Edit]] = {}
-    for file, rows in _EDITS.items():
-        for name, old, new in rows:
-            edits.setdefault(name, []).append(Edit(file, old, new))
-    return {name: Bug(name, tuple(some)) for name, some in edits.items()}
-
-
-BUGS = _bugs()
 
 
 def stored() -> dict[str, Found]:

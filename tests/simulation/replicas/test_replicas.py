@@ -11,7 +11,6 @@ from zlib import crc32
 
 import pytest
 
-from tests.simulation.patching import patched
 from tests.simulation.replicas import __main__ as command
 from tests.simulation.replicas.__main__ import run_seeds
 from tests.simulation.replicas.planted import BUGS, is_good, shown, stored
@@ -91,9 +90,8 @@ def test_a_planted_bug_is_caught(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", list(BUGS))
-def test_every_patch_fits_the_code_as_it_stands(name: str) -> None:
-    for edit in BUGS[name].edits:
-        assert edit.new in patched(edit.file, [edit])
+def test_every_bug_fits_the_code_as_it_stands(name: str) -> None:
+    BUGS[name].check()
 
 
 def test_a_failing_schedule_is_shortened() -> None:

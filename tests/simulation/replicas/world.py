@@ -15,7 +15,7 @@ from typing import TypeVar
 from rendezvous.run.state import Run
 from rendezvous.server import retention
 from rendezvous.server.doors import Doors
-from rendezvous.server.journal import Record
+from rendezvous.server.journal import JOURNAL, Record
 from rendezvous.server.membership import BEAT_LIMIT_SECONDS, JUDGE_SECONDS, LEASE_SECONDS
 from rendezvous.server.replica import DRAIN_SECONDS, Replica
 from rendezvous.server.service import Service
@@ -58,7 +58,7 @@ class Process:
 
     def __init__(self, world: World, host: int, number: int) -> None:
         self.name = f"{HOSTS[host]}{number}"
-        self.host = host
+        self.host, self.version = host, JOURNAL
         self.loop = world.loop
         self.machine = Machine(world.loop, self.name)
         self.has_session = True
