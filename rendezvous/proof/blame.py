@@ -12,7 +12,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
-from rendezvous.proof.networks import NetworkClass, Unreachable
+from rendezvous.proof.network_class import NetworkClass
+from rendezvous.proof.networks import Unreachable
 from rendezvous.proof.origins import (
     NO_SOURCES,
     OUT_OF_NAT,

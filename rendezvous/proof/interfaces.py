@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from rendezvous.proof.findings import mark_skipped, told_once
-from rendezvous.proof.networks import NetworkClass
+from rendezvous.proof.network_class import NetworkClass
 from rendezvous.wire.checks import Check
 from rendezvous.wire.node import Finding, JoinRequest
 from rendezvous.wire.run import RunSpec

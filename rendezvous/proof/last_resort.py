@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rendezvous.proof.findings import Property, make_finding
-from rendezvous.proof.networks import NetworkClass, Unreachable, named_classes
+from rendezvous.proof.network_class import NetworkClass
+from rendezvous.proof.networks import Unreachable, named_classes
 from rendezvous.proof.origins import Sources
 from rendezvous.wire.checks import Check
 from rendezvous.wire.node import Candidate, Finding, JoinRequest, LinkKind

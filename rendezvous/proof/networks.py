@@ -19,6 +19,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from rendezvous.frozen import frozen
 from rendezvous.proof.compare import ONE_A_MACHINE
 from rendezvous.proof.findings import Property, hostnames_of, make_finding
+from rendezvous.proof.network_class import NetworkClass
 from rendezvous.proof.origins import NO_SOURCES, OUT_OF_NAT, Sources, behind_nat, nat_text
 from rendezvous.wire.checks import Check
 from rendezvous.wire.node import Candidate, Finding, JoinRequest, LinkKind
@@ -31,23 +32,6 @@ _KINDS = {
     LinkKind.LOOPBACK: "loopback",
     LinkKind.VIRTUAL: "virtual",
 }
-
-
-@frozen
-class NetworkClass:
-    """One address of each node.
-
-    Attributes:
-        number: Its place among the classes of a run, from 0.
-        words: `eth0 (10.0.0.0/24, Ethernet)`; classes that look alike are numbered in it.
-        members: The candidate of each slot.
-        is_last: Nodes left it out as virtual; see `last_resort`.
-    """
-
-    number: int
-    words: str
-    members: dict[int, Candidate]
-    is_last: bool = False
 
 
 @frozen

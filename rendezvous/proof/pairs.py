@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from rendezvous.frozen import frozen
 from rendezvous.proof.findings import hostnames_of
-from rendezvous.proof.networks import NetworkClass
+from rendezvous.proof.network_class import NetworkClass
 from rendezvous.proof.origins import NO_SOURCES, Sources, behind_nat
 from rendezvous.wire.node import Candidate, JoinRequest
 from rendezvous.wire.run import Round

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from rendezvous.proof.findings import Property, differences, hostnames_of, make_finding
-from rendezvous.proof.networks import NetworkClass
+from rendezvous.proof.network_class import NetworkClass
 from rendezvous.proof.origins import NO_SOURCES, Sources
 from rendezvous.proof.pairs import Pair, ProbedRound, guilty_nodes
 from rendezvous.wire.checks import Check

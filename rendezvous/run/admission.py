@@ -6,11 +6,10 @@ same answer), or raises.
 
 from __future__ import annotations
 
-from rendezvous.run import departures, events, worlds
+from rendezvous.run import departures, events
 from rendezvous.run.events import Event
 from rendezvous.run.fences import is_held
 from rendezvous.run.first_cause import first_cause
-from rendezvous.run.joins import cannot_restart
 from rendezvous.run.leases import Leases
 from rendezvous.run.restarts import Again, next_step, why_never
 from rendezvous.run.running import unheard
@@ -59,7 +58,9 @@ def decide_report(
     if isinstance(report, ExitReport):
         told = report.epoch <= node.reported and not report.leaves
         over = node.state in OVER or run.phase is Phase.FINISHED or told
-        return None if over else _exited(run, slot_index, incarnation, report)
+        if over:
+            return None
+        return events.Exited(slot=slot_index, incarnation=incarnation, report=report)
     if report.epoch != run.epoch:
         return None
     if not isinstance(report, run.rules.reports):
@@ -80,10 +81,7 @@ def decide_report(
     if isinstance(report, WorldReport):
         if node.state in OVER or tuple(report.worlds) == run.worlds.get(slot_index):
             return None
-        found = worlds.found_with(run, slot_index, tuple(report.worlds))
-        return events.WorldsReported(
-            slot=slot_index, incarnation=incarnation, report=report, found=found
-        )
+        return events.WorldsReported(slot=slot_index, incarnation=incarnation, report=report)
     if slot_index not in run.waiting_for:
         return None
     if isinstance(report, ProbeReport):
@@ -96,13 +94,6 @@ def decide_report(
             f"{run.epoch} is {run.digest[:12]}"
         )
     return events.Acked(slot=slot_index, incarnation=incarnation, report=report)
-
-
-def _exited(run: Run, slot: int, incarnation: int, report: ExitReport) -> events.Exited:
-    """The end of a program, with what the worlds of all ranks show of those that run now."""
-    is_now = report.epoch == run.epoch and run.phase is Phase.RUNNING
-    found = worlds.found_with(run, slot, tuple(report.worlds)) if is_now else run.world
-    return events.Exited(slot=slot, incarnation=incarnation, report=report, found=found)
 
 
 def decide_slot(run: Run, slot_index: int, news: SlotNews) -> Event | None:
@@ -174,16 +165,12 @@ def decide_restart(run: Run, why: str) -> Event | None:
 
     Raises:
         RunOver: The run has ended.
-        Mismatch: A node cannot start its program again, or has left or is about to: the run would
-            end in place of a restart.
+        Mismatch: A node has left or is about to: the run would end in place of a restart.
     """
     if run.phase is Phase.FINISHED:
         raise RunOver(f"run '{run.id}' has ended; its programs cannot be started again")
     if run.rules.is_forming and run.phase is not Phase.RESTARTING:
         return None
-    for slot in run.of_table():
-        if not slot.its_node.join.restarts:
-            raise cannot_restart(slot, slot.its_node.join)
     if why_not := why_never(run):
         raise Mismatch(
             f"run '{run.id}': {why_not}",

@@ -6,7 +6,8 @@ from collections.abc import Collection
 
 from rendezvous.proof.rdma import rdma_of
 from rendezvous.run import events, fences
-from rendezvous.run.moves import Outcome, enter, failure, finish
+from rendezvous.run.decision import Outcome
+from rendezvous.run.moves import enter, failure, finish
 from rendezvous.run.placement import with_go
 from rendezvous.run.places import settle, standbys
 from rendezvous.run.replacing import give_up, outlives, why_not
@@ -21,6 +22,7 @@ from rendezvous.run.state import (
     who,
     words_of_network,
 )
+from rendezvous.run.tracked import TrackedDict
 from rendezvous.wire.errors import Cause
 from rendezvous.wire.run import DEFAULT_MASTER_PORT, NodeState, Phase
 from rendezvous.wire.table import EndpointTable, digest_of
@@ -108,7 +110,8 @@ def acked(run: Run, event: events.Acked, now: float) -> Outcome:
     """One node is ready; with the last one comes the go."""
     slot = run.slots[event.slot]
     slot.its_node.state = NodeState.ARMED
-    run.attempt.warm |= event.report.warm
+    if event.report.warm:
+        run.attempt.warm = True
     run.waiting_for.discard(slot.index)
     if run.waiting_for:
         return Outcome(f"{who(slot)} is ready", slot.index, usual=True)
@@ -138,8 +141,8 @@ def go_if_ready(run: Run, now: float) -> str:
         settle(run, former)
     incarnations = {slot: run.slots[slot].its_node.incarnation for slot in starts.numbers}
     starts.placements = with_go(starts.placements, run.table, incarnations)
-    run.port_tries, run.stall, run.straggler = 0, None, None
-    run.worlds, run.world = {}, None
+    run.port_tries, run.notes, run.stop_asked = 0, {}, None
+    run.worlds, run.world = TrackedDict(), None
     enter(run, Phase.RUNNING, now)
     said = f"; {_how_ready(run, is_first=not former)}; starting {_program(run)}"
     by = {slot.index for slot in standbys(run)}

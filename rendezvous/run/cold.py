@@ -21,14 +21,13 @@ def is_due(run: Run, found: FirstCause) -> bool:
     starts, report = run.starts, found.report
     if starts.warm != run.epoch or starts.cold or report is None:
         return False
-    if report.by_agent or report.fenced or (run.stall is not None and run.stall.ends):
+    if report.by_agent or report.fenced or run.stop_asked is not None:
         return False
-    can_start_again = all(slot.its_node.join.restarts for slot in run.of_table())
     # From the go, or as its node has it: what is forked waits for imports, at times for minutes.
     seconds = ran_seconds(run, found.failed)
     if report.ran_seconds is not None:
         seconds = min(seconds, report.ran_seconds)
-    return can_start_again and seconds <= AT_ONCE_SECONDS
+    return seconds <= AT_ONCE_SECONDS
 
 
 def words_of(found: FirstCause) -> str:

@@ -8,7 +8,8 @@ The node counts as lost: no restart answers it.
 from __future__ import annotations
 
 from rendezvous.run import events
-from rendezvous.run.moves import Outcome, begin_stop, failure
+from rendezvous.run.decision import Outcome
+from rendezvous.run.moves import begin_stop, failure
 from rendezvous.run.records import Departure
 from rendezvous.run.replacing import retire
 from rendezvous.run.state import KILL_SECONDS, Run, Slot, who

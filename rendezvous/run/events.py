@@ -1,19 +1,19 @@
 """What can happen to a run: the records of the journal.
 
-An event is a fact that has been accepted. Applying the same events in the same order gives the
-same state (`rendezvous.run.protocol.apply`), which is what recovery, replay and simulation live on.
-Facts that time brings (a lease that ran out, a time-out) are events as well, so that a replay needs
-no clock but the one written beside each record.
+An event is a fact that has been accepted, or that time has brought (a lease that ran out, a
+time-out). Beside it the journal keeps what was decided on it (`rendezvous.run.decision`): recovery,
+replay and simulation apply that, and come to the same state whichever rules they have themselves.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import BeforeValidator, Field
+from pydantic_core import to_json
 
 from rendezvous.wire.errors import Cause
-from rendezvous.wire.look import Age
+from rendezvous.wire.features import FeatureName, NotedData
 from rendezvous.wire.node import JoinRequest
 from rendezvous.wire.refused import RefusedAsk
 from rendezvous.wire.reports import (
@@ -25,10 +25,20 @@ from rendezvous.wire.reports import (
     RefuseReport,
     WorldReport,
 )
-from rendezvous.wire.run import Phase, RunSpec, SlotNews
+from rendezvous.wire.run import Limits, Phase, RunSpec, SlotNews
 from rendezvous.wire.types import Wire
 from rendezvous.wire.verify import ProbeReport
-from rendezvous.wire.world import WorldFound
+
+
+def _known(value: object) -> object:
+    """A spec without what this version does not know: it comes from another one of the same
+    protocol, and was accepted there."""
+    if not isinstance(value, dict):
+        return value
+    spec = {name: one for name, one in value.items() if name in RunSpec.model_fields}
+    if isinstance(limits := spec.get("limits"), dict):
+        spec["limits"] = {k: one for k, one in limits.items() if k in Limits.model_fields}
+    return RunSpec.model_validate_json(to_json(spec))
 
 
 class Created(Wire):
@@ -36,7 +46,7 @@ class Created(Wire):
 
     kind: Literal["created"] = "created"
     run: str
-    spec: RunSpec
+    spec: Annotated[RunSpec, BeforeValidator(_known)]
 
 
 class SlotChanged(Wire):
@@ -137,8 +147,6 @@ class Exited(NodeEvent):
 
     kind: Literal["exited"] = "exited"
     report: ExitReport
-    found: WorldFound | None = None
-    """Finding on the worlds of all ranks, with this report."""
 
 
 class Departs(NodeEvent):
@@ -166,62 +174,56 @@ class WorldsReported(NodeEvent):
 
     kind: Literal["worlds"] = "worlds"
     report: WorldReport
-    found: WorldFound | None = None
-    """Finding on the worlds of all ranks, with this report."""
 
 
-class StallFound(Wire):
-    """What looks have found while nothing moved on any node.
+class Noted(Wire):
+    """A feature has found something that people are told; the run goes on.
 
     Attributes:
-        seconds: Since something moved.
-        rule: By which it was found, see `rendezvous.hang`.
-        at_work: The rank for which the others wait does something itself.
-        slot: Of that rank's node.
+        words: The line that is written of it.
+        slot: Of the node that it is about.
+        usual: Nobody has to read it.
+        data: Kept for the feature until it notes something else; None: nothing any more.
     """
 
-    kind: Literal["stall"] = "stall"
-    seconds: Age
-    rule: str
-    sentence: Annotated[str, Field(max_length=600)]
-    next_step: Annotated[str, Field(max_length=600)] = ""
-    at_work: bool = False
-    certain: bool = False
+    kind: Literal["noted"] = "noted"
+    feature: FeatureName
+    words: Annotated[str, Field(min_length=1, max_length=1_400)]
+    slot: int | None = None
+    usual: bool = False
+    data: NotedData = None
+
+
+class Ending(Wire):
+    """How programs have ended that were stopped for what a feature has found.
+
+    Attributes:
+        message: Of the result and of the epoch's end.
+        slot: Of the node that is to blame, if one is.
+        rank: Of the process that is to blame, if one is.
+        certain: Nothing else explains it.
+    """
+
+    cause: Cause
+    message: Annotated[str, Field(max_length=600)]
+    hint: Annotated[str, Field(max_length=600)] = ""
     slot: int | None = None
     rank: int | None = None
+    certain: bool = False
 
 
-class StragglerFound(Wire):
-    """A rank makes the others wait, or all ranks of a node do.
+class StopAsked(Wire):
+    """A feature has the programs stopped, which counts as a failure.
 
     Attributes:
-        slot: Of its node.
-        rank: None: all ranks of the node.
-        cost_seconds: For how long in each step, at most.
-        step_seconds: How long a step takes.
-        last: In how many collectives it was the last one.
-        of: Of how many.
+        reason: The line that is written of it.
+        then: How the programs have ended, where nothing else fails.
     """
 
-    kind: Literal["straggler"] = "straggler"
-    slot: int
-    rank: int | None = None
-    cost_seconds: Age
-    step_seconds: Annotated[Age, Field(gt=0)]
-    last: int
-    of: int
-
-
-class StragglerGone(Wire):
-    """The one that was found makes nobody wait any more."""
-
-    kind: Literal["straggler_gone"] = "straggler_gone"
-
-
-class StallOver(Wire):
-    """A stall has lasted for as long as it may: the programs are ended."""
-
-    kind: Literal["stall_over"] = "stall_over"
+    kind: Literal["stop_asked"] = "stop_asked"
+    feature: FeatureName
+    reason: Annotated[str, Field(min_length=1, max_length=1_400)]
+    then: Ending
 
 
 class Left(NodeEvent):
@@ -322,10 +324,8 @@ Event = Annotated[
     | DepartureDue
     | Quieted
     | WorldsReported
-    | StallFound
-    | StallOver
-    | StragglerFound
-    | StragglerGone
+    | Noted
+    | StopAsked
     | Left
     | Lost
     | TimedOut
@@ -339,15 +339,3 @@ Event = Annotated[
     | Restarted,
     Field(discriminator="kind"),
 ]
-
-_EVENT: TypeAdapter[Event] = TypeAdapter(Event)
-
-
-def dump_event(event: Event) -> bytes:
-    """The event as JSON bytes."""
-    return event.model_dump_json(exclude_defaults=False).encode()
-
-
-def load_event(data: bytes) -> Event:
-    """The inverse of `dump_event`; raises pydantic.ValidationError."""
-    return _EVENT.validate_json(data)

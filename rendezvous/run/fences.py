@@ -38,7 +38,7 @@ def raise_for(run: Run, slot: Slot, now: float) -> None:
     ran = any((one.slot, one.incarnation) == (slot.index, node.incarnation) for one in newest)
     holds &= ran and node.state is not NodeState.ARMED  # who has acknowledged has ended it
     fence = Fence(slot.index, node.incarnation, node.join.generation, until, holds)
-    run.starts.fences.append(fence)
+    run.starts.fences = [*run.starts.fences, fence]
 
 
 def has_gone(run: Run, slot: int, incarnation: int) -> None:

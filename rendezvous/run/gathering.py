@@ -7,7 +7,8 @@ from enum import Enum
 from rendezvous.proof.origins import Origin, origin_of, words_of_origin
 from rendezvous.run import events, fences, missing, refusals
 from rendezvous.run.arming import go_if_ready
-from rendezvous.run.moves import Outcome, failure, finish, gather_again
+from rendezvous.run.decision import Outcome
+from rendezvous.run.moves import failure, finish, gather_again
 from rendezvous.run.phases import Awaits
 from rendezvous.run.places import begin_generation, count_waiting, may_be_there, vacate
 from rendezvous.run.replacing import outlives, refill, try_again, why_not
@@ -55,7 +56,7 @@ def slot_changed(run: Run, event: events.SlotChanged, now: float) -> Outcome:
     if news.generation > slot.generation:
         begin_generation(slot, news.generation, now)
         if news.token_sha256 is not None:
-            slot.tokens[news.generation] = news.token_sha256
+            slot.tokens = slot.tokens | {news.generation: news.token_sha256}
     if news.state is not slot.state:
         slot.since = now
     slot.state, slot.detail, slot.cause = news.state, news.detail, news.cause
@@ -132,14 +133,12 @@ def joined(run: Run, event: events.Joined, now: float) -> Outcome:
     if request.generation > slot.generation:
         begin_generation(slot, request.generation, now)
     slot.node = Node(slot.incarnations, request, event.source, event.here)
-    slot.joins[request.join_id] = slot.incarnations
+    slot.joins = slot.joins | {request.join_id: slot.incarnations}
     slot.problem, slot.told, slot.refused, slot.given_up = "", "", None, False
     slot.tries, slot.again_at = 0, None
     refusals.has_joined(run, request)
     run.missing.discard(slot.index)
     count_waiting(slot, now)
-    if run.command_digest is None:
-        run.command_digest = request.job.command_digest
     if request.job.command_words:
         run.command_slot = (run.other_command(slot.index) or slot).index
     if outlives(run):  # the news may still tell whoever is in this slot to leave it
@@ -148,7 +147,8 @@ def joined(run: Run, event: events.Joined, now: float) -> Outcome:
     if stands_by:
         slot.node.state = NodeState.STANDBY
     if stands_by or run.attempt.left_out.get(slot.index) == NOT_NEEDED:
-        run.attempt.left_out[slot.index] = STANDS_BY  # it has not gathered with the others
+        # It has not gathered with the others.
+        run.attempt.left_out = run.attempt.left_out | {slot.index: STANDS_BY}
     if displaced is not None and run.rules.awaits is Awaits.REPORTS:
         gather_again(run, now)
     reason = _who_joined(run, slot, stands_by=stands_by)
@@ -356,8 +356,7 @@ def _recover(run: Run, slot: Slot, recovery: Recovery, now: float) -> str:
 
 def join_timed_out(run: Run, now: float, trouble: str) -> Outcome:
     """End the run with what is known of those that are missing."""
-    # `apply` takes what the journal says, also from a version that judged otherwise.
-    overdue = overdue_slots(run, now) or [run.slots[min(run.missing)]]
+    overdue = overdue_slots(run, now)
     words, hint = missing.timed_out(run, overdue, trouble)
     result = failure(Cause.JOIN_TIMEOUT, words, overdue[0], hint)
     finish(run, now, result.model_copy(update={"evidence": refusals.evidence(run, now)}))

@@ -5,8 +5,6 @@ Each `decide_*` answers with the event, with None when nothing changes, or raise
 
 from __future__ import annotations
 
-import re
-
 from rendezvous.proof.compare import first_difference, word_text
 from rendezvous.run import events, refusals
 from rendezvous.run.events import Event
@@ -22,10 +20,9 @@ from rendezvous.run.state import (
     says_command,
     who,
 )
-from rendezvous.wire.errors import Fenced, Mismatch, RunOver, SlotTaken, TooLate
+from rendezvous.wire.errors import Cause, Fenced, Mismatch, RunOver, SlotTaken, TooLate
 from rendezvous.wire.node import JoinRequest, Refusal
-
-_MAJOR = re.compile(r"[0-9]+(?=\.)")
+from rendezvous.wire.protocol import Greeting
 
 
 def decide_join(
@@ -65,48 +62,7 @@ def decide_join(
     _refuse_when_closed(run, slot)
     _refuse_other_job(run, request)
     _refuse_when_held(run, slot, request, now, leases, source)
-    if run.spec.limits.max_restarts and not request.restarts:
-        raise cannot_restart(slot, request)
-    if run.spec.outlives_nodes and not request.outlives_nodes:
-        raise _cannot_outlive(run, slot, request)
     return events.Joined(request=request, source=source, here=here)
-
-
-def refuse_other_version(request: JoinRequest, own: str) -> None:
-    """Raise Mismatch for a node whose rdzv speaks otherwise than the registry's, which is `own`.
-
-    Releases of one major version understand each other; what is unknown may join.
-    """
-    theirs = request.facts.rdzv_version
-    majors = {found[0] for version in (own, theirs) if (found := _MAJOR.match(version))}
-    if len(majors) < 2:
-        return
-    raise Mismatch(
-        f"slot {request.slot} ({request.hostname}) has rdzv {theirs}, but the registry has "
-        f"rdzv {own}",
-        hint="install the same version in the images of the launcher and of the workers",
-    )
-
-
-def cannot_restart(slot: Slot, request: JoinRequest) -> Mismatch:
-    """Why a node cannot take part in a run whose programs start again."""
-    version = request.facts.rdzv_version or "an older version"
-    return Mismatch(
-        f"slot {slot.index} ({request.hostname}) has rdzv {version}, which cannot start a program "
-        "again",
-        hint="install the launcher's version in the image of the workers, or launch with "
-        "--max-restarts 0",
-    )
-
-
-def _cannot_outlive(run: Run, slot: Slot, request: JoinRequest) -> Mismatch:
-    version = request.facts.rdzv_version or "an older version"
-    return Mismatch(
-        f"slot {slot.index} ({request.hostname}) has rdzv {version}, which cannot take part in a "
-        f"run with --on-node-loss {run.spec.on_node_loss}",
-        hint="install the launcher's version in the image of the workers, or launch with "
-        "--on-node-loss fail",
-    )
 
 
 def _refuse_when_held(
@@ -208,13 +164,6 @@ def _refuse_other_job(run: Run, request: JoinRequest) -> None:
             hint="give every node the same --framework",
         )
     _refuse_other_backend(run, request)
-    first = run.command_digest
-    if spec.same_command and job.command_digest and first and job.command_digest != first:
-        raise Mismatch(
-            f"{me} would run a different COMMAND (digest {job.command_digest[:12]}) from the "
-            f"nodes that joined before it ({first[:12]})",
-            hint="give every node the same COMMAND, or allow the difference with --any-command",
-        )
     if spec.same_command:
         _refuse_other_command(run, request)
     here = next((c for c in request.candidates if c.is_loopback), None)
@@ -323,7 +272,7 @@ def decide_refusal(
     return events.Refused(slot=slot_index, generation=generation, **told)
 
 
-def decide_mismatch(run: Run, request: JoinRequest, error: Mismatch) -> Event | None:
+def decide_mismatch(run: Run, request: JoinRequest | Greeting, error: Mismatch) -> Event | None:
     """What it changes that a node with a good token is refused for good; None when it is known, or
     when another node has its slot."""
     if run.slots[request.slot].live_node() is not None:
@@ -331,7 +280,7 @@ def decide_mismatch(run: Run, request: JoinRequest, error: Mismatch) -> Event | 
     refused = events.Refused(
         slot=request.slot,
         generation=request.generation,
-        code=error.code,
+        code=Cause.MISMATCH,
         reason=error.message,
         command_word=error.command_word,
         is_alone=error.is_alone,

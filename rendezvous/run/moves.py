@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rendezvous.run.ends import last_output
 from rendezvous.run.state import Attempt, Run, Slot
+from rendezvous.run.tracked import TrackedSet
 from rendezvous.wire.errors import Cause
 from rendezvous.wire.reports import ExitReport
 from rendezvous.wire.run import NodeState, Phase, Result
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What an event did, in words, and whose slot it was; `usual` when every node does the like."""
-
-    reason: str
-    slot: int | None = None
-    usual: bool = False
-
-
 def enter(run: Run, phase: Phase, now: float) -> None:
     """Begin a phase, in which every node that takes part is waited for."""
     run.phase, run.phase_since = phase, now
-    run.waiting_for = {slot.index for slot in run.taking_part()}
+    run.waiting_for = TrackedSet(slot.index for slot in run.taking_part())
     run.seq += 1
 
 

@@ -34,13 +34,19 @@ def with_go(
     former: Sequence[Placement], table: EndpointTable, incarnations: Mapping[int, int]
 ) -> list[Placement]:
     """What is known once the programs go on this table, whose slots have these incarnations."""
+    newest = placement_of(table, incarnations)
+    if former and former[-1].nodes == newest.nodes:
+        return list(former)
+    return [*former, newest][-MOST_PLACEMENTS:]
+
+
+def placement_of(table: EndpointTable, incarnations: Mapping[int, int]) -> Placement:
+    """Where the programs of a table run."""
     nodes = tuple(
         Placed(row.slot, incarnations[row.slot], row.hostname, row.node, ranks)
         for row, ranks in table.processes()
     )
-    if former and former[-1].nodes == nodes:
-        return list(former)
-    return [*former, Placement(table.epoch, nodes)][-MOST_PLACEMENTS:]
+    return Placement(table.epoch, nodes)
 
 
 def in_epoch(placements: Sequence[Placement], epoch: int | None) -> Placement | None:

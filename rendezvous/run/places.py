@@ -14,11 +14,14 @@ _OUT = (NodeState.RELEASED, *GONE)
 def begin_generation(slot: Slot, generation: int, now: float) -> None:
     """Another worker run is to fill the slot: nothing that was said of the last one holds, but that
     the slot has been awaited since the loss of its node."""
+    is_first = not slot.generation
     slot.generation = slot.wanted = generation
     slot.state, slot.since = SlotState.NONE, now
-    slot.name = slot.handle = slot.detail = slot.cause = ""
     if not slot.tries:
         slot.waited, slot.waiting_since = 0.0, None
+    if is_first:
+        return
+    slot.name = slot.handle = slot.detail = slot.cause = ""
     slot.given_up, slot.again_at = False, None
 
 
@@ -40,7 +43,9 @@ def vacate(run: Run, slot: Slot, now: float) -> None:
             fences.raise_for(run, slot, now)
         if node.state is not NodeState.RELEASED:
             slot.node = None
-    run.attempt.left_out.pop(slot.index, None)
+    if slot.index in run.attempt.left_out:
+        others = {s: why for s, why in run.attempt.left_out.items() if s != slot.index}
+        run.attempt.left_out = others
     slot.tries, slot.again_at = 0, None
     slot.waited, slot.waiting_since = 0.0, None
     run.missing.add(slot.index)

@@ -11,8 +11,9 @@ preference, and is an epoch of its own. The first class is taken in which every 
 was planned has worked. A run without `verify` takes the first class, and arms.
 
 Rules
-  - `rendezvous.run.admission` decides what a request may change, `due` gives the events that time
-    brings, `apply` is the only function that changes a run; it never refuses.
+  - `rendezvous.run.admission` says which event a request is, `due` gives those that time brings,
+    and `decide` changes the run by one; it never refuses. A replay decides nothing: it applies what
+    was decided then (`rendezvous.run.fold`).
   - A slot is filled by one incarnation at a time. A newer generation displaces an older one at
     once; within a generation a live holder keeps its slot until it is suspect. What an older
     incarnation says is `fenced`.
@@ -45,22 +46,25 @@ from rendezvous.run import (
     arming,
     departures,
     events,
+    features,
     fences,
     gathering,
     refusals,
     restarts,
     running,
     stalls,
-    stragglers,
     verifying,
     worlds,
 )
+from rendezvous.run.changes import Writer
+from rendezvous.run.decision import Decision, Outcome
 from rendezvous.run.events import Event
 from rendezvous.run.leases import Leases, Silence
-from rendezvous.run.moves import Outcome, failure, finish
+from rendezvous.run.moves import failure, finish
 from rendezvous.run.phases import RULES, Awaits
 from rendezvous.run.replacing import due_again, give_up, outlives, submit_again, why_not
 from rendezvous.run.state import GONE, LeftOut, Run, Slot, names_of, nodes_text, who
+from rendezvous.run.tracked import Assigned, track
 from rendezvous.wire.run import Phase, SlotNews, SlotState
 from rendezvous.wire.words import slots_text
 
@@ -161,10 +165,18 @@ def _phase_due(run: Run, now: float) -> Event | None:
     return None
 
 
-def apply(run: Run, event: Event, now: float) -> Outcome:
-    """Change the run by one event. Deterministic; returns what happened, in words."""
+def decide(run: Run, event: Event, now: float) -> Decision:
+    """Decide on one event, which changes the run; `rendezvous.run.fold.apply` does the same again
+    by the decision alone. Deterministic."""
     run.version += 1
-    return _MOVES[event.kind](run, event, now)
+    assigned: Assigned = {}
+    track(assigned)
+    try:
+        outcome = _MOVES[event.kind](run, event, now)
+    finally:
+        track(None)
+    writer = Writer(run, event, assigned)
+    return Decision(outcome, writer.write(), writer.table)
 
 
 def _created(run: Run, event: events.Created, now: float) -> Outcome:
@@ -173,8 +185,6 @@ def _created(run: Run, event: events.Created, now: float) -> Outcome:
 
 def _timed_out(run: Run, event: events.TimedOut, now: float) -> Outcome:
     rules = RULES[event.phase]
-    if event.phase is Phase.VERIFYING and run.phase is Phase.GATHERING:
-        return Outcome("the nodes gather again")  # an older version had this event at every sweep
     if rules.awaits is Awaits.NODES:
         return gathering.join_timed_out(run, now, event.trouble)
     names, timeout = names_of(run, run.waiting_for), run.phase_timeout()
@@ -225,10 +235,8 @@ _MOVES: dict[str, Callable[[Run, Any, float], Outcome]] = {
     "departure_due": departures.departure_due,
     "quiet": stalls.quieted,
     "worlds": worlds.reported,
-    "stall": stalls.found,
-    "stall_over": stalls.over,
-    "straggler": stragglers.found,
-    "straggler_gone": stragglers.gone,
+    "noted": features.noted,
+    "stop_asked": features.stop_asked,
     "left": running.left,
     "lost": running.lost,
     "timed_out": _timed_out,

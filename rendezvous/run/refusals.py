@@ -17,8 +17,9 @@ from collections.abc import Iterable
 
 from rendezvous.frozen import frozen
 from rendezvous.run import events
+from rendezvous.run.decision import Outcome
 from rendezvous.run.leases import Leases
-from rendezvous.run.moves import Outcome, failure, finish
+from rendezvous.run.moves import failure, finish
 from rendezvous.run.phases import Awaits
 from rendezvous.run.records import RefusedJoin
 from rendezvous.run.state import Run, Slot, nodes_text
@@ -191,15 +192,15 @@ def _gap(known: RefusedJoin) -> float:
 
 def join_refused(run: Run, event: events.JoinRefused, now: float) -> Outcome:
     """Keep who asks and does not get in."""
-    ask, known = event.ask, run.refused.pop(event.ask.who, None)
+    ask, refused = event.ask, dict(run.refused)
+    known = refused.pop(ask.who, None)
     is_same = known is not None and known.held_by == event.held_by
     first_at = now - ask.first_seconds
     if known is not None:  # how long it is there beside another holder begins now
         first_at = known.first_at if is_same else now
     times = ask.times + (known.times if known is not None and is_same else 0)
-    run.refused[ask.who] = RefusedJoin(ask, event.held_by, times, first_at, now)
-    while len(run.refused) > MOST:
-        del run.refused[next(iter(run.refused))]
+    refused[ask.who] = RefusedJoin(ask, event.held_by, times, first_at, now)
+    run.refused = dict([*refused.items()][-MOST:])
     usual = is_same or not run.rules.is_forming
     return Outcome(ask.reason, ask.slot, usual=usual)
 
@@ -211,7 +212,8 @@ def who_joins(request: JoinRequest) -> str:
 
 def has_joined(run: Run, request: JoinRequest) -> None:
     """Forget that a node which is in was refused before."""
-    run.refused.pop(who_joins(request), None)
+    if (who := who_joins(request)) in run.refused:
+        run.refused = {other: one for other, one in run.refused.items() if other != who}
 
 
 def told(run: Run, now: float) -> list[RefusedAsk]:

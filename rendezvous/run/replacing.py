@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from rendezvous.run import events
-from rendezvous.run.moves import Outcome, gather_again
+from rendezvous.run.decision import Outcome
+from rendezvous.run.moves import gather_again
 from rendezvous.run.places import may_be_there, standbys, vacate
 from rendezvous.run.state import DEAD_SUBMISSIONS, LeftOut, Run, Slot, names_of, nnodes_text, who
 from rendezvous.wire.run import NodeState

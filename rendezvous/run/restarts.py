@@ -26,16 +26,17 @@ from collections.abc import Sequence
 from rendezvous.cause.clues import LAST_LINE
 from rendezvous.cause.table import BY_ID, Kind, Then
 from rendezvous.frozen import frozen
-from rendezvous.run import cold, departures, events, stalls
+from rendezvous.run import cold, departures, events, features
 from rendezvous.run.arming import renew_table
+from rendezvous.run.decision import Outcome
 from rendezvous.run.ends import words_of_exit
 from rendezvous.run.first_cause import FirstCause, cause_of_late
 from rendezvous.run.gathering import cause_of, check_gathered
 from rendezvous.run.lasted import got_on, progress_of, ran_seconds
-from rendezvous.run.moves import Outcome, begin_stop, enter, gather_again
+from rendezvous.run.moves import begin_stop, enter, gather_again
 from rendezvous.run.places import standbys
 from rendezvous.run.replacing import plan_words, refill, retire, why_not
-from rendezvous.run.state import GONE, Run, Slot, who
+from rendezvous.run.state import GONE, Run, Slot, Starts, who
 from rendezvous.wire.errors import Cause
 from rendezvous.wire.reports import ExitReport
 from rendezvous.wire.run import EpochEnd, NodeState, Phase
@@ -100,7 +101,7 @@ def next_step(run: Run, found: FirstCause | None, now: float) -> Again | Enough:
         if lost:
             return Enough(_because_lost(first, lost))
         return Again(0.0, False, by_hand)
-    if found is None and run.stall is not None and run.stall.ends and most:
+    if found is None and run.stop_asked is not None and most:
         return _after_stall(run, lost)
     if found is not None and _is_of_its_node(run, found):
         return _without(run, first, [found.slot])
@@ -287,6 +288,10 @@ def begin_again(run: Run, step: Again, found: FirstCause | None, now: float) -> 
     return "the programs start again" if asked else starts.ended[-1].then
 
 
+def _change_last(starts: Starts, end: EpochEnd) -> None:
+    starts.ended = [*starts.ended[:-1], end]
+
+
 def _begin_anew(run: Run) -> None:
     """What the nodes of the table have told of their programs is history."""
     for slot in run.of_table():
@@ -311,7 +316,7 @@ def _begin_without(run: Run, step: Again, now: float) -> str:
     _begin_anew(run)
     gather_again(run, now)
     then = "; ".join(filter(None, [step.then, *said]))
-    run.starts.ended[-1] = run.starts.ended[-1].model_copy(update={"then": then})
+    _change_last(run.starts, run.starts.ended[-1].model_copy(update={"then": then}))
     return then + check_gathered(run, now)
 
 
@@ -345,7 +350,7 @@ def _end_of(run: Run, step: Again, found: FirstCause | None, seconds: float) -> 
     if found is None and step.gone:
         return end.model_copy(update=departures.end_of(run, step.gone[0]))
     if found is None or (found.report is None and not step.gone):
-        return stalls.end_of(run, end)
+        return features.end_of(run, end)
     code = Cause.PROGRAM_FAILED
     if step.gone or (found.report is not None and found.report.fenced):
         code = cause_of(found.slot, Cause.NODE_LOST)
@@ -401,7 +406,7 @@ def _got_on_after_all(run: Run, report: ExitReport) -> None:
         return
     starts.progress, starts.alike, starts.short, starts.stalled = reached, "", 0, 0
     if report.epoch == starts.ended[-1].epoch:
-        starts.ended[-1] = starts.ended[-1].model_copy(update={"progress": reached})
+        _change_last(starts, starts.ended[-1].model_copy(update={"progress": reached}))
 
 
 def told_late(run: Run, event: events.Exited, now: float) -> Outcome:
@@ -420,7 +425,7 @@ def told_late(run: Run, event: events.Exited, now: float) -> Outcome:
         if found is not None and _is_first_after_all(run, found, failed_at):
             starts.failed_at = failed_at
             starts.alike = alike(found, report) if starts.alike else ""
-            starts.ended[-1] = _with_cause(starts.ended[-1], found)
+            _change_last(starts, _with_cause(starts.ended[-1], found))
             reason = f"{who(slot)} {words_of_exit(report)}, before the others"
     return Outcome(reason, slot.index, usual=not failed)
 

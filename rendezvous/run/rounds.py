@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from rendezvous.proof.findings import mark_skipped, told_once
-from rendezvous.proof.networks import NetworkClass
+from rendezvous.proof.network_class import NetworkClass
 from rendezvous.proof.path_findings import findings_of
 from rendezvous.run.state import Probing, Run
 from rendezvous.wire.node import Finding, JoinRequest
@@ -87,15 +87,18 @@ def proven_on(run: Run, network: NetworkClass) -> dict[int, tuple[int, str]]:
 
 
 def planned_pairs(
-    probing: Probing, slot: int, epoch: int, said: Iterable[PairProbe]
+    probing: Probing, slot: int, epoch: int, said: list[PairProbe]
 ) -> list[PairProbe]:
     """What a node says of the peers that it was to probe; what it leaves away is not proven."""
     if slot not in probing.listening:
         return []
+    peers = peers_of(probing.listening, slot, epoch, probing.fresh)
+    if [pair.slot for pair in said] == peers:
+        return said
     found = {pair.slot: pair for pair in said}
     return [
         found.get(peer) or PairProbe(slot=peer, outcome="error", detail="it was not probed")
-        for peer in peers_of(probing.listening, slot, epoch, probing.fresh)
+        for peer in peers
     ]
 
 

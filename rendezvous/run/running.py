@@ -6,14 +6,15 @@ from collections.abc import Sequence
 
 from rendezvous.cause.table import BY_ID
 from rendezvous.proof.interfaces import words_of_odd
-from rendezvous.run import departures, events, fences, restarts, stalls, worlds
+from rendezvous.run import departures, events, features, fences, restarts, worlds
 from rendezvous.run.arming import go_if_ready
+from rendezvous.run.decision import Outcome
 from rendezvous.run.ends import last_output, words_of_exit
 from rendezvous.run.first_cause import FirstCause, first_cause
 from rendezvous.run.gathering import before_go_failed, worker_run_is_over
 from rendezvous.run.leases import Leases
 from rendezvous.run.missing import failed_before
-from rendezvous.run.moves import Outcome, begin_stop, failure, finish
+from rendezvous.run.moves import begin_stop, failure, finish
 from rendezvous.run.phases import Awaits
 from rendezvous.run.replacing import refill
 from rendezvous.run.state import OVER, Run, Slot, who
@@ -63,7 +64,7 @@ def exited(run: Run, event: events.Exited, now: float) -> Outcome:
     reason = f"{who(slot)} {words_of_exit(report)}"
     world = ""
     if report.epoch == run.epoch:
-        world = worlds.take(run, slot.index, report.worlds, event.found)
+        world = worlds.take(run, slot.index, report.worlds)
     failed = report.exit_code != 0 and not (report.stopped and run.stop)
     failed |= report.fenced and not run.stop
     if failed:
@@ -105,7 +106,7 @@ def _give_verdict(run: Run, now: float, silent: Sequence[int] = ()) -> str:
 def _end_unfailed(run: Run, now: float, why: str) -> None:
     """End a run in which no program has failed; `why` no restart follows a stall."""
     is_told = run.stop or run.departure is not None
-    if (stalled := stalls.result_of(run, why)) is not None:
+    if (stalled := features.result_of(run, why)) is not None:
         finish(run, now, stalled)
         return
     if is_told and restarts.was_stopped(run):
@@ -158,8 +159,7 @@ def _end(run: Run, now: float, found: FirstCause, silent: Sequence[int], why: st
 def _result_of_stopped(run: Run) -> Result:
     """Of a run whose programs were stopped, and did not fail: never ok, whatever stopped them.
 
-    For a departure, else by hand. A restart by hand follows unless it was asked for without a
-    reason, as older journals have it.
+    For a departure, else by hand.
     """
     if run.departure is not None:
         return departures.result_of(run, run.departure)

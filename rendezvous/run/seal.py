@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 
-from rendezvous.proof.networks import NetworkClass
+from rendezvous.proof.network_class import NetworkClass
 from rendezvous.proof.rdma import RdmaExpectation
 from rendezvous.wire.node import Candidate, JoinRequest
 from rendezvous.wire.table import EndpointTable

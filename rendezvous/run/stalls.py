@@ -12,14 +12,36 @@ told of it as what it is: neither output nor a collective, and how to see where 
 from __future__ import annotations
 
 from rendezvous.hang import AGAIN_SECONDS, Verdict
-from rendezvous.run import events
-from rendezvous.run.moves import Outcome, begin_stop, failure
-from rendezvous.run.state import Node, Run, Slot, Stall, who
+from rendezvous.run import events, features, stragglers
+from rendezvous.run.decision import Outcome
+from rendezvous.run.state import Node, Run, who
 from rendezvous.wire.errors import Cause
-from rendezvous.wire.run import EpochEnd, NodeState, Phase, Result, Suspect
+from rendezvous.wire.run import NodeState, Phase, Suspect
+from rendezvous.wire.types import Wire
 from rendezvous.wire.words import duration_text, printable, time_text
 
+FEATURE = "hang"
 LOOK = "'rdzv look {}' shows where each rank is"
+
+
+class Stall(Wire):
+    """What looks have found while nothing moves on any node.
+
+    Attributes:
+        since: When something moved last, on the run's clock.
+        rule: By which it was found, see `rendezvous.hang`.
+        at_work: The rank for which the others wait does something itself.
+        slot: Of that rank's node.
+    """
+
+    since: float
+    rule: str
+    sentence: str
+    next_step: str = ""
+    at_work: bool = False
+    certain: bool = False
+    slot: int | None = None
+    rank: int | None = None
 
 
 def quiet_since(run: Run) -> float | None:
@@ -59,10 +81,10 @@ def quieted(run: Run, event: events.Quieted, now: float) -> Outcome:
             return Outcome(_unjudged(run, duration_text(now - since)), slot.index)
         words = f"{who(slot)}: nothing has moved for {duration_text(seconds)}"
         return Outcome(words, slot.index, usual=True)
-    stall, run.stall = run.stall, None
-    if stall is None or stall.ends:
-        run.stall = stall
+    stall = found_in(run)
+    if stall is None or run.stop_asked is not None:
         return Outcome(f"{who(slot)}: its ranks move again", slot.index, usual=True)
+    run.notes = features.without(run.notes, FEATURE)
     after = duration_text(now - stall.since)
     return Outcome(f"the ranks move again, after {after} in which nothing did", slot.index)
 
@@ -72,20 +94,17 @@ def _unjudged(run: Run, passed: str) -> str:
     return f"no output and no collective for {passed}; {LOOK.format(run.id)}"
 
 
-def found(run: Run, event: events.StallFound, now: float) -> Outcome:
-    """Keep what the looks at the ranks have found."""
-    run.stall = Stall(now - event.seconds, event)
-    words = f"nothing has moved for {duration_text(event.seconds)}: {event.sentence}"
-    hint = f"; try: {event.next_step}" if event.next_step and not event.at_work else ""
-    return Outcome(words + hint, event.slot, usual=event.at_work)
+def found_in(run: Run) -> Stall | None:
+    """What the looks at the ranks have found last; None: nothing, or the ranks move again."""
+    return features.data_of(run, FEATURE, Stall)
 
 
-def stall_event(run: Run, verdict: Verdict, at_work: bool, now: float) -> events.StallFound:
-    """What looks have found, as it is kept."""
+def noted(run: Run, verdict: Verdict, at_work: bool, now: float) -> events.Noted:
+    """What looks have found, as it is kept and told."""
     rank = verdict.odd[0] if verdict.odd_count == 1 else None
     since = quiet_since(run)
-    return events.StallFound(
-        seconds=0.0 if since is None else now - since,
+    stall = Stall(
+        since=now if since is None else since,
         rule=verdict.rule,
         sentence=printable(verdict.sentence, 600),
         next_step=printable(verdict.next_step.replace("logs RUN", f"logs {run.id}"), 600),
@@ -93,6 +112,15 @@ def stall_event(run: Run, verdict: Verdict, at_work: bool, now: float) -> events
         certain=verdict.certain,
         slot=_slot_of(run, rank),
         rank=rank,
+    )
+    words = f"nothing has moved for {duration_text(now - stall.since)}: {stall.sentence}"
+    hint = f"; try: {stall.next_step}" if stall.next_step and not at_work else ""
+    return events.Noted(
+        feature=FEATURE,
+        words=words + hint,
+        slot=stall.slot,
+        usual=at_work,
+        data=stall.model_dump(mode="json"),
     )
 
 
@@ -117,15 +145,23 @@ def again_seconds(run: Run, least: float) -> float:
     return AGAIN_SECONDS if limit is None else max(least, min(AGAIN_SECONDS, limit / 2))
 
 
-def over(run: Run, event: events.StallOver, now: float) -> Outcome:
-    """End the programs: a stall is a failure now."""
-    stall = run.stall
-    assert stall is not None
-    run.stall = Stall(stall.since, stall.found, ends=True)
-    begin_stop(run, now)
+def stop_asked(note: events.Noted, now: float) -> events.StopAsked:
+    """End the programs: what was noted is a failure now."""
+    stall = Stall.model_validate(note.data)
     after = duration_text(now - stall.since)
     words = f"the programs are stopped, because nothing has moved for {after}"
-    return Outcome(f"{words}: {stall.found.sentence}", stall.found.slot)
+    return events.StopAsked(
+        feature=FEATURE,
+        reason=f"{words}: {stall.sentence}",
+        then=events.Ending(
+            cause=Cause.STALLED,
+            message=printable(f"stalled: {stall.sentence}", 600),
+            hint=stall.next_step,
+            slot=stall.slot,
+            rank=stall.rank,
+            certain=stall.certain,
+        ),
+    )
 
 
 def silence_of(run: Run, now: float, *, times: bool) -> str:
@@ -142,55 +178,16 @@ def words_of(run: Run, now: float, *, times: bool) -> str:
         return ""
     passed = time_text(now - since) if times else ""
     words = f"; nothing has moved for {passed}" if passed else "; nothing moves"
-    more = f": {run.stall.found.sentence}" if run.stall is not None else f"; {LOOK.format(run.id)}"
-    return words + more
+    stall = found_in(run)
+    return words + (f": {stall.sentence}" if stall is not None else f"; {LOOK.format(run.id)}")
 
 
 def suspect_of(run: Run) -> Suspect | None:
     """Whom the others wait for, where that is one rank or one node."""
     if quiet_since(run) is not None:
-        found = run.stall.found if run.stall is not None else None
-        if found is None or found.slot is None:
+        stall = found_in(run)
+        if stall is None or stall.slot is None:
             return None
-        return Suspect(slot=found.slot, rank=found.rank)
-    slow = run.straggler
+        return Suspect(slot=stall.slot, rank=stall.rank)
+    slow = stragglers.found_in(run)
     return None if slow is None else Suspect(slot=slow.slot, rank=slow.rank, slow=True)
-
-
-def _where(run: Run, stall: Stall) -> Slot | None:
-    slot = stall.found.slot
-    return None if slot is None else run.slots[slot]
-
-
-def result_of(run: Run, why: str) -> Result | None:
-    """Of a run whose programs were ended for a stall; None: they were not."""
-    stall = run.stall
-    if stall is None or not stall.ends:
-        return None
-    words = f"stalled: {stall.found.sentence}" + (f"; {why}" if why else "")
-    result = failure(Cause.STALLED, words, _where(run, stall), stall.found.next_step)
-    return result.model_copy(update=_facts(stall))
-
-
-def end_of(run: Run, end: EpochEnd) -> EpochEnd:
-    """The end of an epoch, with the stall that has ended it, if one has."""
-    stall = run.stall
-    if stall is None or not stall.ends:
-        return end
-    slot = _where(run, stall)
-    node = slot.node if slot is not None else None
-    about = {
-        "code": Cause.STALLED,
-        "cause": Cause.STALLED,
-        "message": printable(f"stalled: {stall.found.sentence}", 600),
-        "exit_code": int(Cause.STALLED.exit_code),
-        "slot": slot.index if slot is not None else None,
-        "node": node.number if node is not None else None,
-        "hostname": node.join.hostname if node is not None else "",
-    }
-    return end.model_copy(update=about | _facts(stall))
-
-
-def _facts(stall: Stall) -> dict[str, object]:
-    found = stall.found
-    return {"rank": found.rank, "certain": found.certain}

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from rendezvous.frozen import frozen
-from rendezvous.proof.networks import NetworkClass
-from rendezvous.run.events import Refused, StallFound, StragglerFound
+from rendezvous.proof.network_class import NetworkClass
+from rendezvous.run.events import Noted, Refused, StopAsked
 from rendezvous.run.phases import RULES, PhaseRules
 from rendezvous.run.placement import Placement
 from rendezvous.run.records import Departure, Fence, RefusedJoin
+from rendezvous.run.tracked import Tracked, TrackedDict, TrackedSet, tracked
 from rendezvous.wire.errors import Cause
 from rendezvous.wire.node import Finding, JoinRequest
 from rendezvous.wire.reports import ExitReport
@@ -40,8 +41,8 @@ NOT_NEEDED = LeftOut(None, "it is not needed: enough other nodes have joined")
 STANDS_BY = LeftOut(None, "it is a standby: the run has all the nodes that it needs now")
 
 
-@dataclass(slots=True)
-class Node:
+@tracked
+class Node(Tracked):
     """One incarnation in its slot.
 
     Attributes:
@@ -75,8 +76,8 @@ class Node:
         return self.join.candidates[0].address if self.here or not self.source else self.source
 
 
-@dataclass(slots=True)
-class Slot:
+@tracked
+class Slot(Tracked):
     """A place in the run, its worker runs by generation, and the node that fills it."""
 
     index: int
@@ -119,8 +120,8 @@ class Slot:
         return self.node if self.node is not None and self.node.state not in OVER else None
 
 
-@dataclass(slots=True)
-class Probing:
+@tracked
+class Probing(Tracked):
     """A round of probes that is on.
 
     Attributes:
@@ -133,11 +134,11 @@ class Probing:
     number: int
     listening: list[int]
     fresh: list[int] | None = None
-    reports: dict[int, list[PairProbe]] = field(default_factory=dict)
+    reports: TrackedDict[int, list[PairProbe]] = field(default_factory=TrackedDict)
 
 
-@dataclass(slots=True)
-class Attempt:
+@tracked
+class Attempt(Tracked):
     """One attempt to bring the nodes that are in onto one table; another follows a node's loss.
 
     Attributes:
@@ -170,8 +171,8 @@ class Attempt:
     mixed: bool = False
 
 
-@dataclass(slots=True)
-class Starts:
+@tracked
+class Starts(Tracked):
     """The starts of the programs, and how those that are over have ended.
 
     Attributes:
@@ -219,24 +220,9 @@ class Starts:
     proven: dict[int, tuple[int, str]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Stall:
-    """What looks have found while nothing moves on any node.
-
-    Attributes:
-        since: When something moved last.
-        found: What they have found last.
-        ends: The programs are ended for it: it counts as a failure.
-    """
-
-    since: float
-    found: StallFound
-    ends: bool = False
-
-
-@dataclass(slots=True)
-class Run:
-    """The state of one run; changed by `apply` alone.
+@tracked
+class Run(Tracked):
+    """The state of one run; changed by `decide` and `apply` alone.
 
     Attributes:
         attempt: What holds until the nodes gather again.
@@ -245,6 +231,8 @@ class Run:
         worlds: By slot, in which worlds its ranks have been, as far as it has told.
         world: What these show, if the ranks are not in one.
         refused: Who asked to join and did not get in, by who they are; see `refusals`.
+        notes: The newest words of each feature that has found something.
+        stop_asked: By which feature the programs are ended.
         command_slot: Where a node's COMMAND is found, with which those of the others are compared.
     """
 
@@ -252,16 +240,15 @@ class Run:
     spec: RunSpec
     created_at: float
     slots: list[Slot]
-    missing: set[int]
+    missing: TrackedSet[int]
     phase: Phase = Phase.GATHERING
     epoch: int = 0
     seq: int = 1
     version: int = 1
     phase_since: float = 0.0
     attempt: Attempt = field(default_factory=Attempt)
-    waiting_for: set[int] = field(default_factory=set)
+    waiting_for: TrackedSet[int] = field(default_factory=TrackedSet)
     port_tries: int = 0
-    command_digest: str | None = None
     command_slot: int | None = None
     stop: bool = False
     stopped_at: float | None = None
@@ -270,9 +257,9 @@ class Run:
     finished_at: float | None = None
     starts: Starts = field(default_factory=Starts)
     departure: Departure | None = None
-    stall: Stall | None = None
-    straggler: StragglerFound | None = None
-    worlds: dict[int, tuple[RankWorld, ...]] = field(default_factory=dict)
+    notes: dict[str, Noted] = field(default_factory=dict)
+    stop_asked: StopAsked | None = None
+    worlds: TrackedDict[int, tuple[RankWorld, ...]] = field(default_factory=TrackedDict)
     world: WorldFound | None = None
     refused: dict[str, RefusedJoin] = field(default_factory=dict)
 
@@ -398,9 +385,8 @@ def create(run: str, spec: RunSpec, now: float) -> Run:
         spec,
         now,
         slots,
-        missing=set(range(spec.slots)),
+        missing=TrackedSet(range(spec.slots)),
         phase_since=now,
-        command_digest=spec.job.command_digest,
     )
 
 

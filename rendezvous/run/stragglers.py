@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from rendezvous.pace import Straggler
-from rendezvous.run import events
-from rendezvous.run.moves import Outcome
+from rendezvous.run import events, features
 from rendezvous.run.state import Run, who
 from rendezvous.wire.run import Phase
+from rendezvous.wire.types import Wire
 from rendezvous.wire.words import seconds_text
 
+FEATURE = "stragglers"
 _TRY = (
     "see where it is and what it prints with 'rdzv look {run}' and 'rdzv logs {run} {option}'; it "
     "may have more data than the others, or a slower disk, CPU or GPU"
@@ -23,11 +24,41 @@ def watched_epoch(run: Run) -> int:
     return run.epoch if nodes and all(node.join.reports_pace for node in nodes) else -1
 
 
-def found_event(straggler: Straggler | None) -> events.StragglerFound | events.StragglerGone:
-    """What was found, as it is kept; None: that there is none any more."""
+class Slow(Wire):
+    """A rank makes the others wait, or all ranks of a node do.
+
+    Attributes:
+        slot: Of its node.
+        rank: None: all ranks of the node.
+        cost_seconds: For how long in each step, at most.
+        step_seconds: How long a step takes.
+        last: In how many collectives it was the last one.
+        of: Of how many.
+    """
+
+    slot: int
+    rank: int | None
+    cost_seconds: float
+    step_seconds: float
+    last: int
+    of: int
+
+
+def found_in(run: Run) -> Slow | None:
+    """Who makes the others wait; None: nobody does."""
+    return features.data_of(run, FEATURE, Slow)
+
+
+def noted(run: Run, straggler: Straggler | None) -> events.Noted:
+    """What was found, as it is kept and told; None: that there is none any more."""
+    before = found_in(run)
     if straggler is None:
-        return events.StragglerGone()
-    return events.StragglerFound(
+        if before is None:
+            words = "no rank makes the others wait"
+            return events.Noted(feature=FEATURE, words=words, usual=True)
+        words = f"{_name(run, before)} no longer makes the others wait"
+        return events.Noted(feature=FEATURE, words=words, slot=before.slot)
+    slow = Slow(
         slot=straggler.slot,
         rank=straggler.rank,
         cost_seconds=straggler.cost,
@@ -35,40 +66,28 @@ def found_event(straggler: Straggler | None) -> events.StragglerFound | events.S
         last=straggler.last,
         of=straggler.of,
     )
-
-
-def found(run: Run, event: events.StragglerFound, now: float) -> Outcome:
-    """Keep who makes the others wait."""
-    run.straggler = event
-    rank = event.rank
-    node = run.starts.numbers.get(event.slot)  # also of one that has just been lost
-    option = f"--node {node}" if rank is None else f"--rank {rank}"
-    words = f"{_sentence(run, event)}; try: {_TRY.format(run=run.id, option=option)}"
-    return Outcome(words, event.slot)
-
-
-def gone(run: Run, event: events.StragglerGone, now: float) -> Outcome:
-    """Forget it."""
-    before, run.straggler = run.straggler, None
-    if before is None:
-        return Outcome("no rank makes the others wait", usual=True)
-    return Outcome(f"{_name(run, before)} no longer makes the others wait", before.slot)
+    node = run.starts.numbers.get(slow.slot)  # also of one that has just been lost
+    option = f"--node {node}" if slow.rank is None else f"--rank {slow.rank}"
+    words = f"{_sentence(run, slow)}; try: {_TRY.format(run=run.id, option=option)}"
+    data = slow.model_dump(mode="json")
+    return events.Noted(feature=FEATURE, words=words, slot=slow.slot, data=data)
 
 
 def words_of(run: Run) -> str:
     """What `status` adds; empty: nothing."""
-    return f"; {_sentence(run, run.straggler)}" if run.straggler is not None else ""
+    slow = found_in(run)
+    return f"; {_sentence(run, slow)}" if slow is not None else ""
 
 
-def _name(run: Run, event: events.StragglerFound) -> str:
-    node = who(run.slots[event.slot])
-    return node if event.rank is None else f"rank {event.rank} on {node}"
+def _name(run: Run, slow: Slow) -> str:
+    node = who(run.slots[slow.slot])
+    return node if slow.rank is None else f"rank {slow.rank} on {node}"
 
 
-def _sentence(run: Run, event: events.StragglerFound) -> str:
-    cost, step = seconds_text(event.cost_seconds), seconds_text(event.step_seconds)
-    share = 100 * event.cost_seconds / event.step_seconds
+def _sentence(run: Run, slow: Slow) -> str:
+    cost, step = seconds_text(slow.cost_seconds), seconds_text(slow.step_seconds)
+    share = 100 * slow.cost_seconds / slow.step_seconds
     return (
-        f"{_name(run, event)} makes the others wait, up to {cost} of each step of {step} "
-        f"({share:.0f} %): the last in {event.last} of {event.of} collectives"
+        f"{_name(run, slow)} makes the others wait, up to {cost} of each step of {step} "
+        f"({share:.0f} %): the last in {slow.last} of {slow.of} collectives"
     )

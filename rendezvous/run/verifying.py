@@ -11,10 +11,12 @@ from rendezvous.proof.compare import compare
 from rendezvous.proof.findings import finding_text, mark_skipped
 from rendezvous.proof.interfaces import left_out as left_out_by_variables
 from rendezvous.proof.last_resort import last_networks, used, with_untried
-from rendezvous.proof.networks import NetworkClass, Unreachable, classes_of, given_up
+from rendezvous.proof.network_class import NetworkClass
+from rendezvous.proof.networks import Unreachable, classes_of, given_up
 from rendezvous.run import events
 from rendezvous.run.arming import seal_table, with_surplus
-from rendezvous.run.moves import Outcome, enter, failure, finish, gather_again
+from rendezvous.run.decision import Outcome
+from rendezvous.run.moves import enter, failure, finish, gather_again
 from rendezvous.run.replacing import give_up, outlives, why_not
 from rendezvous.run.rounds import (
     count_pairs,
@@ -139,7 +141,7 @@ def plan_after_round(run: Run, now: float) -> Plan:
     rounds = attempt.rounds[-(number + 1) :]
     known = [] if probing.fresh is None else sorted(set(tried.slots).difference(probing.fresh))
     guilty = [to_release(tried, known) for tried in rounds]
-    number = min(range(len(rounds)), key=lambda number: len(guilty[number]))
+    number = _fewest(guilty)
     may_go, may_replace = run.can_go_without(guilty[number]), _may_replace(run, guilty[number])
     if may_go or may_replace:
         why = why_released(rounds[number], joins, attempt.classes, known, sources_of(run))
@@ -188,6 +190,11 @@ def _guilty(run: Run, failed: Collection[Finding]) -> dict[int, LeftOut]:
     names, cause = run.hostnames(), Cause.PREFLIGHT_FAILED
     found = {f.slot: LeftOut(cause, finding_text(f, names)) for f in reversed(list(failed))}
     return {} if None in found else {slot: why for slot, why in found.items() if slot is not None}
+
+
+def _fewest(guilty: Sequence[Collection[int]]) -> int:
+    """The number of the round after which the fewest nodes have to go."""
+    return min(range(len(guilty)), key=lambda number: len(guilty[number]))
 
 
 def _others_may_come(run: Run, guilty: Collection[int], now: float) -> bool:
@@ -300,5 +307,5 @@ def _end_round(run: Run, now: float) -> str:
         slots=[slot.index for slot in run.taking_part()],
         reports=probing.reports,
     )
-    attempt.rounds.append(tried)
+    attempt.rounds = [*attempt.rounds, tried]
     return carry_out(run, plan_after_round(run, now), now)

@@ -7,12 +7,12 @@ import zlib
 from collections.abc import Collection, Mapping, Sequence
 
 from rendezvous.run import fences, refusals, stalls, stragglers, worlds
+from rendezvous.run.decision import Outcome
 from rendezvous.run.departures import notice_of
 from rendezvous.run.ends import first_failed, words_of_failure
 from rendezvous.run.events import Event, Progressed, SlotChanged
 from rendezvous.run.leases import Leases
 from rendezvous.run.missing import failed_before
-from rendezvous.run.moves import Outcome
 from rendezvous.run.phases import Awaits
 from rendezvous.run.places import is_awaited, standbys
 from rendezvous.run.records import Departure
@@ -172,8 +172,8 @@ def _reason_running(run: Run, now: float, times: bool) -> str:
     failed = first_failed(run) if run.stop else None
     if failed is not None:
         return f"{words_of_failure(failed)}; the others are being stopped"
-    if run.stop and run.stall is not None and run.stall.ends:
-        return f"stalled: {run.stall.found.sentence}; the programs are being stopped"
+    if run.stop and run.stop_asked is not None:
+        return f"{run.stop_asked.then.message}; the programs are being stopped"
     if run.stop and run.starts.asked:
         return f"restart requested{reason_clause(run.starts.asked)}; stopping the programs"
     if run.departure is not None:
@@ -395,13 +395,14 @@ def run_status(
         refused=refusals.told(run, now),
         untold=list(untold),
         importing=_importing(run, importing),
+        features={name: note.data for name, note in run.notes.items()},
     )
 
 
 def _stall(run: Run, now: float) -> str:
     """What looks have found while the programs run, with the next step where there is one."""
     words = stalls.words_of(run, now, times=True) or stragglers.words_of(run)
-    found = run.stall.found if words and run.stall is not None else None
+    found = stalls.found_in(run) if words else None
     hint = f"; try: {found.next_step}" if found is not None and found.next_step else ""
     return f"{words.removeprefix('; ')}{hint}"
 

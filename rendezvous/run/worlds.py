@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from rendezvous.run import events
-from rendezvous.run.moves import Outcome
+from rendezvous.run.decision import Outcome
 from rendezvous.run.state import Run, who
 from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.words import listed, printable, spans_text
@@ -173,7 +173,7 @@ def _table_words(table: EndpointTable, total: int) -> str:
 # --- the run --------------------------------------------------------------------------------------
 
 
-def found_with(run: Run, slot: int, report: Worlds) -> WorldFound | None:
+def _found_with(run: Run, slot: int, report: Worlds) -> WorldFound | None:
     """Judge again once a node reports its ranks' worlds; as before, where it reports none.
 
     As before also where programs are being stopped, or where one leads all others.
@@ -186,9 +186,10 @@ def found_with(run: Run, slot: int, report: Worlds) -> WorldFound | None:
     return judge(run.table, {**run.worlds, slot: report})
 
 
-def take(run: Run, slot: int, report: Worlds, found: WorldFound | None) -> str:
-    """Keep what a node has told, and what was found of it. Returns a clause that says what is new;
+def take(run: Run, slot: int, report: Worlds) -> str:
+    """Keep what a node has told, and what is found of it. Returns a clause that says what is new;
     empty where that is nothing."""
+    found = _found_with(run, slot, tuple(report))
     if report:
         run.worlds[slot] = tuple(report)
     before, run.world = run.world, found
@@ -201,8 +202,8 @@ def take(run: Run, slot: int, report: Worlds, found: WorldFound | None) -> str:
 
 def reported(run: Run, event: events.WorldsReported, now: float) -> Outcome:
     """Take in which worlds the ranks of a node have formed."""
-    if clause := take(run, event.slot, event.report.worlds, event.found):
-        hint = event.found.next_step if event.found is not None else ""
+    if clause := take(run, event.slot, event.report.worlds):
+        hint = run.world.next_step if run.world is not None else ""
         return Outcome(clause + (f"; {hint}" if hint else ""), event.slot)
     words = f"{who(run.slots[event.slot])}: its ranks formed worlds that lack ranks of the run"
     return Outcome(words, event.slot, usual=True)

@@ -25,6 +25,7 @@ from rendezvous.talk.credentials import (
 from rendezvous.wire.errors import Fenced, Forbidden, NotFound, RunOver, Unauthorized, Unavailable
 from rendezvous.wire.run import RunSpec
 from rendezvous.wire.tenant import Tenant
+from rendezvous.wire.types import Wire
 
 Scope = Literal["read", "look", "logs", "write"]
 """What is asked of a run: its state, the state of its program, its output, or to change it."""
@@ -207,7 +208,16 @@ def _refuse_fenced(run: Run, shown: Credential) -> None:
     )
 
 
-def is_of_launch(spec: RunSpec, run: str, shown: Credential) -> bool:
+class Maker(Wire):
+    """A launch as far as that of every version is read."""
+
+    launch_id: str
+    read_sha256: str = ""
+    admin_sha256: str = ""
+    token_sha256: tuple[str, ...] = ()
+
+
+def is_of_launch(spec: RunSpec | Maker, run: str, shown: Credential) -> bool:
     """Whether this is a credential of the launch itself: of no node, tenant or operator."""
     if shown.kind == "admin":
         return shown.matches(spec.admin_sha256)

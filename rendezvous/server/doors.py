@@ -10,17 +10,33 @@ import hmac
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from rendezvous.run import events
-from rendezvous.run.events import load_event
-from rendezvous.server.access import is_of_launch
+from pydantic_core import from_json, to_json
+
+from rendezvous.server.access import Maker, is_of_launch
 from rendezvous.server.journal import Record
 from rendezvous.server.tenants import Tenants
 from rendezvous.talk.credentials import Credential, node_credential
-from rendezvous.wire.run import RunSpec
+from rendezvous.wire.types import Wire
 
 _AGAIN_SECONDS = 1.0
 _MOST_DOORS = 1_000
 _KINDS = (b'"kind":"created"', b'"kind":"slot"')
+
+
+class TokenNews(Wire):
+    """The launcher's news of a worker run, as far as those of every version are read."""
+
+    generation: int
+    token_sha256: str | None = None
+
+
+class Opening(Wire):
+    """An event that changes what opens a run. Its fields are the same in every version of the
+    journal, so that replicas of any two send nodes to each other."""
+
+    spec: Maker | None = None
+    slot: int = 0
+    news: TokenNews | None = None
 
 
 @dataclass(slots=True)
@@ -36,18 +52,18 @@ class Door:
     """
 
     read_at: float
-    spec: RunSpec | None = None
+    spec: Maker | None = None
     launches: list[str] = field(default_factory=list)
     tokens: dict[tuple[int, int], str] = field(default_factory=dict)
 
-    def take(self, event: events.Event) -> None:
+    def take(self, event: Opening) -> None:
         """This has happened to the run."""
-        if isinstance(event, events.Created):
+        if event.spec is not None:
             self.spec = event.spec
             self.launches.append(event.spec.launch_id)
             found = enumerate(event.spec.token_sha256)
             self.tokens = {(slot, 1): token for slot, token in found}
-        elif isinstance(event, events.SlotChanged) and event.news.token_sha256:
+        elif event.news is not None and event.news.token_sha256:
             self.tokens[event.slot, event.news.generation] = event.news.token_sha256
 
     def opens(self, key: bytes, run: str, shown: Credential) -> bool:
@@ -62,6 +78,12 @@ class Door:
         of = shown.slot, shown.number
         known = (node_credential(key, run, launch, *of).secret for launch in self.launches)
         return any(hmac.compare_digest(secret, shown.secret) for secret in known)
+
+
+def opening_of(body: bytes) -> Opening:
+    """The event of a record, which was all of it before decisions were kept; raises ValueError."""
+    record = from_json(body.partition(b"\n")[0])
+    return Opening.model_validate_json(to_json(record.get("event", record)))
 
 
 class Doors:
@@ -129,7 +151,7 @@ class Doors:
         door = Door(self._clock())
         for record in await self._read(run):
             if any(kind in record.body for kind in _KINDS):
-                door.take(load_event(record.body))
+                door.take(opening_of(record.body))
         self._doors.pop(run, None)
         self._doors[run] = door
         if len(self._doors) > _MOST_DOORS:

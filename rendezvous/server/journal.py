@@ -21,6 +21,11 @@ from rendezvous.wire.words import printable
 
 logger = logging.getLogger(__name__)
 
+JOURNAL = 2
+"""The version of the records that this rdzv writes, and reads. Each change of an event, of the
+run's state or of the forms in `rendezvous.run.changes` is another one: a field that is passed over
+would be lost."""
+
 
 @dataclass(frozen=True, slots=True)
 class Record:

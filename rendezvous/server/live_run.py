@@ -12,10 +12,12 @@ from collections.abc import Callable
 from typing import Any
 
 from rendezvous.run import events
+from rendezvous.run.decision import Decision, Outcome, dump_entry
 from rendezvous.run.departures import notice_of
-from rendezvous.run.events import Event, dump_event
+from rendezvous.run.events import Event
+from rendezvous.run.fold import apply
 from rendezvous.run.leases import Key, Leases
-from rendezvous.run.protocol import apply
+from rendezvous.run.protocol import decide
 from rendezvous.run.state import Run, create
 from rendezvous.run.views import (
     event_line,
@@ -140,15 +142,24 @@ class LiveRun:
         """That it was made is durable: the one before it will not be back."""
         self._replaced = None
 
-    def apply(self, event: Event, now: float) -> Record:
-        """Change the run; returns the record to journal."""
-        outcome = apply(self.run, event, now)
+    def decide(self, event: Event, now: float) -> Record:
+        """Decide on an event, which changes the run; returns the record to journal."""
+        decision = decide(self.run, event, now)
+        self._follow(event, decision.outcome, now)
+        return Record(self.run.id, self.number, now, dump_entry(event, decision))
+
+    def apply(self, event: Event, decision: Decision, at: float) -> None:
+        """Change the run as was decided then; raises as `fold.apply`."""
+        apply(self.run, event, decision)
+        self._follow(event, decision.outcome, at)
+
+    def _follow(self, event: Event, outcome: Outcome, now: float) -> None:
+        """Have what is not journalled follow the state."""
         self.starts.moved(self.run.phase, now)
         self.number += 1
         self.refused_joins.applied(event)
         self._lease(event, now)
         self.lines.append(event_line(self.run, self.number, event, outcome, now))
-        return Record(self.run.id, self.number, now, dump_event(event))
 
     def _lease(self, event: Event, now: float) -> None:
         """Leases follow the state: a joined node gets one at once, a lost or departed one loses it
@@ -164,18 +175,9 @@ class LiveRun:
         elif isinstance(event, events.Exited) and self.run.slots[event.slot].node is None:
             self._gone.append((event.slot, event.incarnation))
 
-    def _nodes(self) -> list[Key]:
-        """The nodes that are here."""
-        return [
-            (slot.index, slot.node.incarnation)
-            for slot in self.run.slots
-            if slot.node is not None
-            and (slot.live_node() or slot.node.exit or slot.node.state is NodeState.RELEASED)
-        ]
-
     def grant_leases(self, now: float) -> None:
         """Give every node that is here a full lease: the registry has come back."""
-        self.leases.grant_all(self._nodes(), now)
+        self.leases.grant_all(_nodes_of(self.run), now)
         self.launcher_at = now
         self.starts.take()  # the process before this one has counted them
 
@@ -350,4 +352,14 @@ class LiveRun:
         self._has_ended, self._next = False, None
         self.secrets.clear()
         self._gone.clear()
-        self.leases.keep(self._nodes(), now)
+        self.leases.keep(_nodes_of(self.run), now)
+
+
+def _nodes_of(run: Run) -> list[Key]:
+    """The nodes that are here."""
+    return [
+        (slot.index, slot.node.incarnation)
+        for slot in run.slots
+        if slot.node is not None
+        and (slot.live_node() or slot.node.exit or slot.node.state is NodeState.RELEASED)
+    ]

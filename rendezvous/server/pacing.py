@@ -70,10 +70,10 @@ class Pacing:
 
     def _judged(self, run: Run, now: float) -> list[Event]:
         groups, self._asked.timeline = self._asked.timeline.groups(), pace.Timeline()
-        told = run.straggler
+        told = stragglers.found_in(run)
         before: pace.Who = (told.slot, told.rank) if told is not None else "nobody"
         self._watch, news = pace.judged(self._watch, pace.judge(groups), before, now)
-        return [] if news is None else [stragglers.found_event(news.straggler)]
+        return [] if news is None else [stragglers.noted(run, news.straggler)]
 
     def open(self, now: float) -> int:
         """The number under which the nodes are asked now; 0: they are not."""

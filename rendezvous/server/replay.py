@@ -12,17 +12,14 @@ from dataclasses import asdict
 from pathlib import Path
 
 from rendezvous.run import events
-from rendezvous.run.events import Event, load_event
+from rendezvous.run.decision import load_entry
+from rendezvous.run.fold import apply
 from rendezvous.run.leases import Leases
-from rendezvous.run.moves import Outcome
-from rendezvous.run.protocol import apply
 from rendezvous.run.state import Run, create
 from rendezvous.run.views import event_line, run_status
 from rendezvous.server.journal import Record, applying
-from rendezvous.server.spans import Parent, Spans
-from rendezvous.server.sqlite_journal import log_of, read_journal
-from rendezvous.version import rdzv_version
-from rendezvous.wire.errors import ExitCode, RdzvError, UsageError
+from rendezvous.server.sqlite_journal import read_journal
+from rendezvous.wire.errors import ExitCode, RdzvError
 from rendezvous.wire.run import EventLine
 from rendezvous.wire.words import printable
 
@@ -38,41 +35,15 @@ def replay(
 
     Raises UsageError for one of another version, or that does not follow from those before it.
     """
-    for record, run, event, outcome in _applied(records, runs):
-        yield record.run, event_line(run, record.number, event, outcome, record.at)
-
-
-def _applied(
-    records: list[Record], runs: dict[str, Run] | None = None
-) -> Iterator[tuple[Record, Run, Event, Outcome]]:
-    """Each record with its run as the event has left it."""
     runs = {} if runs is None else runs
     for record in records:
         with applying(record):
-            event = load_event(record.body)
+            event, decision = load_entry(record.body)
             if isinstance(event, events.Created):
                 runs[record.run] = create(record.run, event.spec, record.at)
             run = runs[record.run]
-            outcome = apply(run, event, record.at)
-        yield record, run, event, outcome
-
-
-def write_spans(journal: Path, to: Path, parent: Parent | None) -> None:
-    """Write the phases of all runs and slots as OTLP's JSON, on one line. Raises UsageError.
-
-    A journal has no time of day; its newest record is as old as what was written last.
-    """
-    records, spans = read_journal(journal), Spans(parent)
-    for record, run, _, _ in _applied(records):
-        spans.see(run, record.at)
-    paths = filter(os.path.exists, (journal, log_of(journal)))
-    written = max(path.stat().st_mtime for path in paths)
-    newest = max((record.at for record in records), default=0.0)
-    text = json.dumps(spans.document(written - newest, rdzv_version()))
-    try:
-        to.write_text(f"{text}\n", encoding="utf-8")
-    except OSError as exc:
-        raise UsageError(f"{to} cannot be written: {exc.strerror}") from exc
+            apply(run, event, decision)
+        yield record.run, event_line(run, record.number, event, decision.outcome, record.at)
 
 
 def main() -> None:
@@ -81,15 +52,9 @@ def main() -> None:
     parser.add_argument("journal", type=Path)
     parser.add_argument("--json", action="store_true", help="one JSON object per line")
     parser.add_argument("--status", action="store_true", help="then a line for each run's status")
-    parser.add_argument("--otlp", type=Path, help="write OpenTelemetry spans to this file")
     arguments = parser.parse_args()
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-        if arguments.otlp is not None:
-            write_spans(
-                arguments.journal, arguments.otlp, Parent.read(os.environ.get("TRACEPARENT", ""))
-            )
-            return
         records, runs = read_journal(arguments.journal), dict[str, Run]()
         happened = replay(records, runs)
         _print(_text(run, line, as_json=arguments.json) for run, line in happened)

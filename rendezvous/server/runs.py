@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from rendezvous.run import events
-from rendezvous.run.events import load_event
+from rendezvous.run.decision import load_entry
 from rendezvous.server.clock import RegistryClock
 from rendezvous.server.journal import Journal, Record, applying
 from rendezvous.server.live_run import LiveRun
@@ -83,12 +83,12 @@ class Runs:
             if count % _REPLAY_EVENTS == _REPLAY_EVENTS - 1:
                 await asyncio.sleep(0)
             with applying(record):
-                event = load_event(record.body)
+                event, decision = load_entry(record.body)
                 if isinstance(event, events.Created):
                     live = self._new(record.run, event.spec, record.at, live)
                 if live is None:
                     raise LookupError(record.run)
-                live.apply(event, record.at)
+                live.apply(event, decision, record.at)
         if live is not None:
             live.is_made()
         return live

@@ -14,14 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from rendezvous.server.journal import Record, by_run, load_tenants
+from rendezvous.server.journal import JOURNAL, Record, by_run, load_tenants
 from rendezvous.server.quotas import refuse_clash
 from rendezvous.wire.errors import RegistryError, StorageFull, UsageError
 from rendezvous.wire.tenant import Tenant
 
 DISK_FULL = "database or disk is full"
 """SQLite's words for SQLITE_FULL: Python 3.10 does not have the code."""
-_SCHEMA_VERSION = 1
 _RESERVE_BYTES = 2 << 20
 _TRIED_BYTES = 1 << 16
 _MOST_COMPACTED = 32 << 20
@@ -115,7 +114,7 @@ class SqliteJournal:
         if (number := _refusal_of(self._path.parent)) in (errno.EDQUOT, errno.ENOSPC):
             return f"{os.strerror(number)} there: free space, or ask for a larger quota"
         limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
-        files = filter(os.path.exists, (self._path, log_of(self._path)))
+        files = filter(os.path.exists, (self._path, _log_of(self._path)))
         largest = max((path.stat().st_size for path in files), default=0)
         # SQLite takes what goes beyond the limit for an error of the disk.
         if limit != resource.RLIM_INFINITY and limit < largest + _RESERVE_BYTES:
@@ -150,7 +149,7 @@ def _open(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
     try:
         if not readonly:
             path.touch(mode=0o600)
-        elif not os.path.exists(log_of(path)):
+        elif not os.path.exists(_log_of(path)):
             mode += "&immutable=1"  # nobody writes it; else a read-only folder could not be read
         with contextlib.ExitStack() as undo:
             connection = sqlite3.connect(
@@ -169,7 +168,7 @@ def _open(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
     return connection
 
 
-def log_of(path: Path) -> Path:
+def _log_of(path: Path) -> Path:
     """What SQLite has written and not yet put into the database."""
     return path.with_name(path.name + "-wal")
 
@@ -182,12 +181,13 @@ def _check_version(connection: sqlite3.Connection, path: Path, *, may_be_new: bo
     """Look before anything is changed: the file may be somebody else's."""
     version = _version(connection)
     empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
-    if version == _SCHEMA_VERSION or (version == 0 and empty and may_be_new):
+    if version == JOURNAL or (version == 0 and empty and may_be_new):
         return
     if version == 0:
         raise UsageError(f"{path} is not an rdzv journal")
     raise UsageError(
-        f"{path} has journal version {version}; this rdzv reads version {_SCHEMA_VERSION}"
+        f"{path} has journal version {version}; this rdzv reads version {JOURNAL}",
+        hint="use the version of rdzv that wrote it; nothing in it was changed",
     )
 
 
@@ -199,7 +199,7 @@ def _prepare(connection: sqlite3.Connection) -> None:
         connection.executescript(
             "BEGIN IMMEDIATE; CREATE TABLE IF NOT EXISTS events (id INTEGER PRIMARY KEY,"
             " run TEXT NOT NULL, number INTEGER NOT NULL, at REAL NOT NULL, body BLOB NOT NULL,"
-            f" UNIQUE (run, number)); PRAGMA user_version={_SCHEMA_VERSION}; COMMIT"
+            f" UNIQUE (run, number)); PRAGMA user_version={JOURNAL}; COMMIT"
         )
     _reserve(connection)
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from rendezvous import hang
-from rendezvous.run import events, stalls
-from rendezvous.run.events import Event
+from rendezvous.run import stalls
+from rendezvous.run.events import Event, Noted
 from rendezvous.run.state import Run
 from rendezvous.server.looks import REST_SECONDS, Looks
 from rendezvous.wire.errors import NotFound, RdzvError
@@ -60,10 +60,11 @@ class Stalling:
             self._watch = replace(self._watch, worked_at=now)
         if not hang.is_stuck(verdict, works):
             return []
-        told, found = (verdict.rule, verdict.odd, works), list[Event]()
+        told, notes = (verdict.rule, verdict.odd, works), list[Noted]()
         if told != self._watch.told:
             self._watch = replace(self._watch, told=told)
-            found.append(stalls.stall_event(run, verdict, works, now))
+            notes.append(stalls.noted(run, verdict, works, now))
         if stalls.is_overdue(run, now, self._watch.worked_at):
-            found.append(events.StallOver())
-        return found
+            note = notes[-1] if notes else run.notes[stalls.FEATURE]
+            return [*notes, stalls.stop_asked(note, now)]
+        return [*notes]

@@ -1,0 +1,80 @@
+"""Features that look on have found something, or have the programs stopped for it. Pure.
+
+A feature decides by itself what it notes and asks for; here it is kept, and the run's end is worded
+by it. No feature is known by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from rendezvous.run import events
+from rendezvous.run.decision import Outcome
+from rendezvous.run.moves import begin_stop, failure
+from rendezvous.run.state import Run
+from rendezvous.wire.run import EpochEnd, Result
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def without(notes: Mapping[str, events.Noted], feature: str) -> dict[str, events.Noted]:
+    """All notes but those of a feature."""
+    return {name: note for name, note in notes.items() if name != feature}
+
+
+def data_of(run: Run, feature: str, kind: type[M]) -> M | None:
+    """Read what a feature has noted; None: nothing, or another version of it did."""
+    if (note := run.notes.get(feature)) is None:
+        return None
+    try:
+        return kind.model_validate(note.data)
+    except ValidationError:
+        return None
+
+
+def noted(run: Run, event: events.Noted, now: float) -> Outcome:
+    """Keep what a feature has found, in the place of what it had found before."""
+    others = without(run.notes, event.feature)
+    run.notes = others if event.data is None else others | {event.feature: event}
+    return Outcome(event.words, event.slot, usual=event.usual)
+
+
+def stop_asked(run: Run, event: events.StopAsked, now: float) -> Outcome:
+    """Stop the programs: what the feature has found is a failure now."""
+    run.stop_asked = event
+    begin_stop(run, now)
+    return Outcome(event.reason, event.then.slot)
+
+
+def result_of(run: Run, why: str) -> Result | None:
+    """Of a run whose programs were stopped for a feature; None: they were not."""
+    if run.stop_asked is None:
+        return None
+    then = run.stop_asked.then
+    words = f"{then.message}; {why}" if why else then.message
+    slot = None if then.slot is None else run.slots[then.slot]
+    result = failure(then.cause, words, slot, then.hint)
+    return result.model_copy(update={"rank": then.rank, "certain": then.certain})
+
+
+def end_of(run: Run, end: EpochEnd) -> EpochEnd:
+    """The end of an epoch, with what a feature has ended it for, if one has."""
+    if run.stop_asked is None:
+        return end
+    then = run.stop_asked.then
+    node = run.slots[then.slot].node if then.slot is not None else None
+    about = {
+        "code": then.cause,
+        "cause": then.cause,
+        "message": then.message,
+        "exit_code": int(then.cause.exit_code),
+        "slot": then.slot,
+        "node": node.number if node is not None else None,
+        "hostname": node.join.hostname if node is not None else "",
+        "rank": then.rank,
+        "certain": then.certain,
+    }
+    return end.model_copy(update=about)
