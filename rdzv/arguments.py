@@ -29,7 +29,6 @@ FLAGS = {
         "local_node",
         "prefix",
         "raw_output",
-        "record",
     ),
     *("require_rdma", "strict", "tf_chief", "ui", "ui_actions", "ui_behind_ingress", "verbose"),
 }

@@ -24,6 +24,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Any
 
@@ -41,8 +42,8 @@ from torch.distributed.elastic.rendezvous.api import (
 from rdzv.torchrun_agent import TableStore, failure_above, of_agent
 
 BACKEND = "rdzv"
-TALKS = 1
-"""Of what this file and the helper say to each other; each change of it is another number."""
+PROTOCOL = 1
+"""As `rendezvous.wire.protocol` has it, which may not be installed for this Python."""
 SECRETS = ("RDZV_TOKEN", "RDZV_TOKEN_FILE", "RDZV_REGISTRY", "RDZV_REGISTRY_FILE")
 """What the helper alone is given; the workers inherit the environment of torchrun."""
 
@@ -80,7 +81,8 @@ class RdzvHandler(RendezvousHandler):
         threading.Thread(target=self._listen, name="rdzv", daemon=True).start()
         self._tell(
             "begin",
-            talks=TALKS,
+            protocol=PROTOCOL,
+            version=_version(),
             endpoint=params.endpoint,
             run=params.run_id,
             nodes=[params.min_nodes, params.max_nodes],
@@ -231,6 +233,14 @@ class RdzvHandler(RendezvousHandler):
         self._before = {name: os.environ.get(name) for name in changes}
         for name, change in changes.items():
             _set_variable(name, change)
+
+
+def _version() -> str:
+    """The version of the rdzv that this file is part of; empty where it is not installed here."""
+    try:
+        return version("rdzv")
+    except PackageNotFoundError:
+        return ""
 
 
 def _start_helper(theirs: socket.socket) -> subprocess.Popen[bytes]:

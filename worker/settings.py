@@ -312,12 +312,6 @@ class NodeSettings(Settings):
         group=RUN,
         metavar="FILE",
     )
-    record: bool = option(
-        False,
-        "Record the messages that each node's agent receives, without secrets, in the log folder, "
-        "for 'rdzv replay'. The launcher always records its own.",
-        group=OUTPUT,
-    )
     look: Literal["auto", "off"] = option(
         "auto",
         "Whether rdzv looks into each Python rank: a hook on PYTHONPATH gives every local rank its "

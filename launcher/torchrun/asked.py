@@ -7,7 +7,7 @@ from typing import Final
 
 from launcher.plan.plan import check_run_id
 from launcher.settings import LaunchSettings
-from launcher.torchrun.words import TALKS, Begin, Next, other_version
+from launcher.torchrun.words import Begin, Next
 from rendezvous.frozen import frozen
 from rendezvous.talk.join_string import own_port
 from rendezvous.wire.errors import UsageError
@@ -83,8 +83,6 @@ class Asked:
 
 def read_asked(begin: Begin) -> Asked:
     """What is asked for. Raises UsageError with what to change."""
-    if begin.talks != TALKS:
-        raise other_version()
     if begin.run in ("", "none"):
         raise UsageError(
             "torchrun was given no --rdzv-id: two jobs of one name would meet",

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from rendezvous.version import rdzv_version
 from rendezvous.wire.errors import UsageError
-
-TALKS = 1
-"""Of this form; `rdzv.torchrun` has the same number."""
+from rendezvous.wire.protocol import PROTOCOL, Speaker, other_protocol
 
 
 class _Said(BaseModel):
@@ -21,7 +21,8 @@ class Begin(_Said):
     """The first line.
 
     Attributes:
-        talks: The form that is spoken.
+        protocol: See `rendezvous.wire.protocol`; `rdzv.torchrun` has the same number.
+        version: Of the rdzv that it is part of.
         endpoint: Of `--rdzv-endpoint`.
         run: Of `--rdzv-id`.
         nodes: MIN and MAX of `--nnodes`.
@@ -31,7 +32,8 @@ class Begin(_Said):
     """
 
     kind: Literal["begin"]
-    talks: int
+    protocol: int
+    version: str
     endpoint: str
     run: str
     nodes: tuple[int, int]
@@ -81,20 +83,36 @@ Word = Next | Ended | Failed | Leaves
 _ANY: TypeAdapter[Begin | Word] = TypeAdapter(Annotated[Begin | Word, Field(discriminator="kind")])
 
 
+class _Opening(_Said):
+    """A first line as far as that of every protocol is read."""
+
+    protocol: int | None = None
+    version: str = ""
+    python: str = ""
+
+
 def read(line: bytes) -> Begin | Word:
-    """What was said. Raises UsageError for what this version does not know."""
+    """What was said. Raises UsageError for what is not of this protocol."""
     try:
-        return _ANY.validate_json(line)
+        said = _ANY.validate_json(line)
     except ValidationError as exc:
-        raise other_version() from exc
+        raise _other_protocol(line) from exc
+    if isinstance(said, Begin) and said.protocol != PROTOCOL:
+        raise _other_protocol(line)
+    return said
 
 
-def other_version() -> UsageError:
-    """The plug-in and the helper are of different versions."""
+def _other_protocol(line: bytes) -> UsageError:
+    """The refusal of a plug-in that is of another rdzv than its helper."""
+    try:
+        said = _Opening.model_validate_json(line)
+    except ValidationError:
+        said = _Opening()
+    them = Speaker(f"the rdzv of torchrun's Python ({said.python})", said.protocol, said.version)
+    us = Speaker(f"the rdzv that it has started ({sys.executable})", PROTOCOL, rdzv_version())
     return UsageError(
-        "the rdzv of torchrun's Python and the rdzv that it has started do not understand each "
-        "other",
-        hint="install the same version in both, or set RDZV_PYTHON to the Python that has it",
+        other_protocol(them, us).message,
+        hint="install the same rdzv in both, or set RDZV_PYTHON to the Python that has it",
     )
 
 

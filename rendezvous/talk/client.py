@@ -24,7 +24,9 @@ from rendezvous.talk.known_table import KnownTable
 from rendezvous.talk.lines import Lines
 from rendezvous.talk.moving import next_address, trusted_address
 from rendezvous.talk.network import UNREACHED, Line, Network, Request
+from rendezvous.talk.own_name import own_name
 from rendezvous.talk.retry import RANDOM, persistently, retry_pause
+from rendezvous.version import rdzv_version
 from rendezvous.wire.errors import (
     Mismatch,
     Moved,
@@ -36,6 +38,7 @@ from rendezvous.wire.errors import (
 )
 from rendezvous.wire.metrics import MetricBatch, MetricReply, RunMetrics
 from rendezvous.wire.node import JoinReply, JoinRequest, Refusal
+from rendezvous.wire.protocol import HEADER, PROTOCOL, Speaker
 from rendezvous.wire.relay import RELAY_POLL_SECONDS, Parcel, RelayMail, RelayPost, RelayReply
 from rendezvous.wire.reports import (
     AckReport,
@@ -63,14 +66,6 @@ from rendezvous.wire.words import printable
 REQUEST_SECONDS = 2.0
 """Seconds. A short time-out with a new connection beats the kernel's retries, which double."""
 
-_NEWER_LIMITS = (
-    "max_restarts",
-    "stall_timeout_seconds",
-    "max_replacements",
-    "fence_timeout_seconds",
-)
-_NEWER = {"on_node_loss": "fail", "standby": 0, "local_node": False}
-"""What an older registry does of itself, and would refuse to be told."""
 _NOT_NOW = (Moved.status, Unavailable.status, StorageFull.status)
 _QUIET_SECONDS = 30.0
 """A stream of events has an empty line now and then."""
@@ -117,6 +112,7 @@ class RegistryClient:
         """Seconds before the next try of what failed."""
         self._seconds = request_seconds
         self._known = KnownTable()
+        self._speaker = Speaker(own_name(), PROTOCOL, rdzv_version()).header()
         self._unreached = ""
         """Where the run was said to be, and nobody could be reached."""
 
@@ -127,10 +123,7 @@ class RegistryClient:
         await self.close()
 
     async def connect(self) -> str:
-        """Dial all addresses; returns the base URL of the one that is used.
-
-        Raises Unavailable, with what happened at each address, where none has proven itself.
-        """
+        """Dial all addresses; returns the base URL that is used. Raises as `Lines.dial`."""
         await self.lines.dial()
         return self.base
 
@@ -201,7 +194,7 @@ class RegistryClient:
     def _request(
         self, method: str, path: str, body: object, params: dict[str, Any] | None
     ) -> Request:
-        headers = {"content-type": "application/json"}
+        headers = {"content-type": "application/json", HEADER: self._speaker}
         if self.credential is not None:
             headers["authorization"] = f"Bearer {self.credential}"
         if self._unreached:
@@ -249,9 +242,8 @@ class RegistryClient:
     ) -> NodeView:
         """The next news, or the present reason when there is none.
 
-        The answer to one that brings something says that it is taken in. Only a registry whose
-        `JoinReply` has `acks_in_watch` reads an acknowledgement, and only one that tells of
-        restarts the end of a program. It answers within `poll` seconds, if it is there.
+        The answer to one that brings something says that it is taken in. It comes within `poll`
+        seconds, if the registry is there.
         """
         asked = f"&look={look}" * bool(look) + f"&views={views}" * bool(views)
         asked += "&importing=1" * importing
@@ -304,13 +296,11 @@ class RegistryClient:
     async def create(self, run: str, spec: RunSpec) -> RunStatus:
         """Make a run.
 
-        A registry refuses what it does not know of a run: an older one is not told of restarts,
-        stalls or losses where nobody wants anything of them.
+        A registry refuses what it does not know of a run. A field that is as usual is not sent, so
+        that one of the same protocol takes what wants nothing new of it.
         """
-        told = spec.model_dump(mode="json")
-        told = {k: v for k, v in told.items() if k not in _NEWER or v != _NEWER[k]}
-        told["limits"] = {k: v for k, v in told["limits"].items() if v or k not in _NEWER_LIMITS}
-        return await self.ask(RunStatus, "PUT", f"/v1/runs/{run}", told)
+        said = spec.model_dump(mode="json", exclude_defaults=True)
+        return await self.ask(RunStatus, "PUT", f"/v1/runs/{run}", said)
 
     async def cancel(self, run: str, reason: str) -> RunStatus:
         """End a run."""
@@ -318,8 +308,8 @@ class RegistryClient:
 
     async def restart(self, run: str, reason: str) -> RunStatus:
         """Start the programs of a run again."""
-        asked = RestartRequest(reason=reason)
-        return await self.ask(RunStatus, "POST", f"/v1/runs/{run}/restart", asked)
+        path = f"/v1/runs/{run}/restart"
+        return await self.ask(RunStatus, "POST", path, RestartRequest(reason=reason))
 
     async def drain(self, run: str, slot: int, seconds: float, reason: str) -> RunStatus:
         """Have a node leave, after so many seconds."""
@@ -333,6 +323,9 @@ class RegistryClient:
     async def status(self, run: str, *, after: int = -1, wait: float = 0.0) -> RunStatus:
         """The run's state; with `wait`, once its version is above `after`."""
         path = f"/v1/runs/{run}?after={after}&wait={wait}"
+        if self.lines.place.replicas:  # another one may have the run by now
+            data = await self._persistently("GET", path, late=wait + self._seconds)
+            return _parse(RunStatus, data)
         return await self.ask(RunStatus, "GET", path, seconds=wait + self._seconds)
 
     async def checks(self, run: str) -> RunReport:
@@ -371,9 +364,8 @@ class RegistryClient:
             try:
                 return (await other.ask(RunList, "GET", "/v1/runs")).runs
             except RegistryError as exc:
-                raise Unavailable(
-                    f"the replica at {address}: {exc.message}", hint=exc.hint
-                ) from exc
+                words = f"the replica at {address}: {exc.message}"
+                raise Unavailable(words, hint=exc.hint) from exc
 
     async def events(self, run: str, after: int = 0) -> AsyncGenerator[EventLine, None]:
         """The run's events as they happen, until the run is over."""
@@ -410,7 +402,7 @@ def _read(model: type[Model], read: Callable[[bytes], Model], data: bytes) -> Mo
     except ValidationError as exc:
         raise Unavailable(
             f"the registry's answer is not a valid {model.__name__}: {exc.errors()[0]['msg']}",
-            hint="a different version of rdzv, or another program, answered",
+            hint="another program may have answered",
         ) from exc
 
 
@@ -420,7 +412,7 @@ def _refusal(status: int, body: bytes) -> RdzvError:
     except ValidationError:
         return Unavailable(f"the registry answered {status}: {printable(repr(body), 200)}")
     error = error_from_code(problem.code, problem.message, problem.hint)
-    if problem.retryable and not error.retryable:  # a code of a newer registry
+    if problem.retryable and not error.retryable:  # a code that this version does not know
         error = Unavailable(problem.message, hint=problem.hint)
     if isinstance(error, Mismatch):
         error.command_word = problem.command_word

@@ -22,6 +22,8 @@ from rendezvous.frozen import frozen
 from rendezvous.talk.failures import Fault, NetworkFailure, unreachable
 from rendezvous.talk.join_string import RegistryPlace, own_port, with_port
 from rendezvous.talk.network import Line, Network, Request
+from rendezvous.version import rdzv_version
+from rendezvous.wire.protocol import HEADER, PROTOCOL, Speaker
 
 HEAD_START_SECONDS = 0.25
 """As long as one connection attempt has before the next, RFC 8305."""
@@ -173,6 +175,10 @@ async def _dial_address(
         answer = await line.request(_ARE_YOU_THERE, seconds)
         if "x-rdzv" not in answer.headers:
             raise NetworkFailure(Fault.NOT_RDZV)
+        them = Speaker.from_header(answer.headers.get(HEADER, ""))
+        if place.replicas and them.protocol not in (None, PROTOCOL):
+            us = Speaker("this rdzv", PROTOCOL, rdzv_version())
+            raise NetworkFailure(Fault.OTHER_PROTOCOL, f"{them.says()}, {us.name} {us.says()}")
     except BaseException:
         await line.aclose()
         raise

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Set
 from rendezvous.enums import StrEnum
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.errors import ExitCode, Unavailable
+from rendezvous.wire.protocol import same_rdzv
 from rendezvous.wire.types import is_loopback
 from rendezvous.wire.words import few
 
@@ -46,6 +47,8 @@ class Fault(StrEnum):
         "it has another key: another RDZV_TOKEN than this node's, or another launch or program",
     )
     NOT_HTTP = "not_http", "it does not speak HTTP"
+    OTHER_PROTOCOL = "other_protocol", "it {}"
+    """A replica that would refuse this rdzv; another one may not."""
     NOT_RDZV = "not_rdzv", "it answered, but it is not an rdzv registry"
     OTHER = "other", "{}"
 
@@ -177,6 +180,8 @@ def _hint_for(faults: Set[Fault], place: RegistryPlace) -> str:
     """What to do about the failures at all addresses."""
     if _OF_NAMES.issuperset(faults):
         return _WAIT_FOR_NAME
+    if Fault.OTHER_PROTOCOL in faults:
+        return same_rdzv("")
     if Fault.NOT_PROVEN in faults:
         return _OTHER_JOIN
     if faults <= _OF_PROGRAMS:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import socket
 import zlib
 from collections.abc import Callable
 from dataclasses import field, replace
@@ -18,9 +19,11 @@ from pydantic import TypeAdapter
 
 from rendezvous.frozen import frozen
 from rendezvous.talk.credentials import Credential, RunKeys, base64url, from_base64url
+from rendezvous.version import rdzv_version
 from rendezvous.wire.errors import UsageError
+from rendezvous.wire.protocol import PROTOCOL, Speaker, other_protocol, same_rdzv
 from rendezvous.wire.types import RunId
-from rendezvous.wire.words import bracketed, few
+from rendezvous.wire.words import bracketed, few, printable
 
 T = TypeVar("T")
 
@@ -48,7 +51,7 @@ class Word:
             raise UsageError(
                 f"{self.variable} is complete, but a part of it is missing or has a form that "
                 "this version does not know",
-                hint="use the same version of rdzv on all nodes",
+                hint=same_rdzv(rdzv_version()),
             ) from None
 
     def unpack(self, text: str) -> dict[str, Any]:
@@ -219,6 +222,8 @@ class JoinString:
         """One word."""
         return _JOIN.pack(
             {
+                "n": PROTOCOL,
+                "v": rdzv_version(),
                 "w": self.place.to_json(),
                 "r": self.run,
                 "l": self.launch_id,
@@ -232,11 +237,21 @@ class JoinString:
 
     @staticmethod
     def parse(text: str) -> JoinString:
-        """The inverse of `text`; raises UsageError."""
-        return _JOIN.read(text, JoinString._from_json)
+        """The inverse of `text`; raises UsageError.
+
+        One of another protocol is taken where it can be read: the registry refuses the node then,
+        and its run hears of it.
+        """
+        try:
+            return _JOIN.read(text, JoinString._from_json)
+        except UsageError:
+            _refuse_other_protocol(text)
+            raise
 
     @staticmethod
     def _from_json(value: dict[str, Any]) -> JoinString:
+        if not isinstance(value["v"], str) or not _whole(value["n"]):
+            raise ValueError("no protocol")
         slot, generation = _whole(value["s"]), _whole(value["g"])
         return JoinString(
             RegistryPlace.from_json(value["w"]),
@@ -248,6 +263,17 @@ class JoinString:
             _key(value["k"]),
             _key(value["q"]),
         )
+
+
+def _refuse_other_protocol(text: str) -> None:
+    """Raise UsageError for a join string whose protocol is another one."""
+    value = _JOIN.unpack(text)
+    number, version = value.get("n"), printable(str(value.get("v", "")), 40)
+    if type(number) is int and number != PROTOCOL:
+        them = Speaker("the launcher that wrote RDZV_JOIN", number, version)
+        us = Speaker(f"the rdzv of this node ({socket.gethostname()})", PROTOCOL, rdzv_version())
+        error = other_protocol(them, us)
+        raise UsageError(error.message, hint=same_rdzv(them.version))
 
 
 @frozen

@@ -147,6 +147,15 @@ class Lines:
         elif self.used is not None and not self.dial_again:
             self._keep(self._address, self.used.anew())
 
+    def is_elsewhere(self, base: str) -> bool:
+        """Whether the line in use goes to another replica than this, which has just served the run;
+        then all addresses are dialled again."""
+        if not self.place.replicas or self.base in ("", base):
+            return False
+        if not self.dial_again:
+            self._leave(self._address)
+        return True
+
     def served(self) -> None:
         """A replica serves: no other one has to come first any more."""
         if self.place.replicas:

@@ -11,6 +11,7 @@
     │   ├── NotFound            404   no such run (unknown and foreign alike)
     │   ├── MethodNotAllowed    405   the route does not take this method
     │   ├── Mismatch            409   this node describes another job than the run
+    │   │   └── OtherProtocol   409   the peer speaks another protocol
     │   ├── RunExists           409   the RDZV_ID is taken by a live launch          exit 1
     │   ├── TenantClash         409   a tenant's prefix or credential is another's   exit 1
     │   ├── SlotTaken           409   a live node holds the slot; retry once it is suspect
@@ -234,6 +235,10 @@ class Mismatch(RequestError, code=Cause.MISMATCH, status=409):
         super().__init__(message, hint=hint)
         self.command_word = command_word
         self.is_alone = is_alone
+
+
+class OtherProtocol(Mismatch, code="other_protocol"):
+    """The peer speaks another protocol than this rdzv: see `rendezvous.wire.protocol`."""
 
 
 class RunExists(RequestError, code="run_exists", status=409, exit_code=ExitCode.FAILED):

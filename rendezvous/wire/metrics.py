@@ -1,6 +1,6 @@
 """How a program's processes get on. Pure.
 
-JSON has no word for NaN and the infinities, and older peers refuse them: `loss` = NaN is told as
+JSON has no word for NaN and the infinities, and peers refuse them: `loss` = NaN is told as
 `loss/not_finite` = 1, infinity as 2, minus infinity as -2.
 """
 

@@ -10,6 +10,7 @@ from pydantic.dataclasses import dataclass
 
 from rendezvous.enums import StrEnum
 from rendezvous.wire.checks import Level
+from rendezvous.wire.features import Features
 from rendezvous.wire.table import TableRow
 from rendezvous.wire.types import (
     MAX_NODES,
@@ -92,16 +93,13 @@ class Job:
     nnodes_source: ShortWords = Field(
         default="", description="The flag, variable or file that says `nnodes`; empty: not known."
     )
-    command_digest: Digest | None = Field(
-        default=None, description="From older nodes: SHA-256 of COMMAND."
-    )
     command_words: Annotated[list[WordMac], Field(max_length=MOST_COMMAND_WORDS + 1)] = Field(
         default=[],
         description="COMMAND word by word, under the row key, which the registry does not have.",
     )
     framework: ShortWords = "torchrun"
     rdzv_backend: ShortWords = Field(
-        default="", description="By which its torchrun meets the others. Of a node; older: empty."
+        default="", description="By which a node's torchrun meets the others."
     )
 
 
@@ -208,27 +206,23 @@ class Finding:
 class JoinRequest:
     """`POST /v1/runs/{run}/nodes`. The same `join_id` again gets the same answer."""
 
+    protocol: Annotated[int, Field(ge=0, description="See `rendezvous.wire.protocol`.")]
     slot: SlotIndex
     generation: Generation
     join_id: Annotated[str, Field(min_length=16, max_length=64, pattern=r"^[A-Za-z0-9_-]+$")]
     hostname: ShortWords
     nproc_per_node: Annotated[int, Field(ge=1, le=MOST_PROCESSES)]
     candidates: Annotated[list[Candidate], Field(min_length=1, max_length=64)]
+    job: Job
+    facts: Facts
     requested_node: Annotated[int, Field(ge=0, lt=MAX_NODES)] | None = None
     master_port: Port | None = Field(default=None, description="A port that this node found free.")
-    job: Job = Job()
-    facts: Facts = Facts()
     findings: Annotated[list[Finding], Field(max_length=64)] = Field(
         default=[], description="Warnings and failures of the checks that the node made on itself."
     )
     probe_port: Port | None = Field(default=None, description="Where it answers its peers' probes.")
-    restarts: bool = Field(default=False, description="It can start its program again.")
     reports_pace: bool = Field(
         default=False, description="It can report when its ranks called their collectives."
-    )
-
-    outlives_nodes: bool = Field(
-        default=False, description="It can take part in a run that continues after a node's loss."
     )
     role: Annotated[ShortWords, Field(min_length=1)] | None = Field(
         default=None, description="Of its processes, where a torchrun has given them one: `--role`."
@@ -250,6 +244,9 @@ class JoinRequest:
         default="",
         description="Its own address on its route to the registry; empty when unknown. The "
         "registry sees another one behind NAT, or a proxy.",
+    )
+    features: Features = Field(
+        default_factory=dict, description="What features of the node say, by their names."
     )
 
     @property
@@ -311,19 +308,6 @@ class JoinReply(Wire):
     nnodes: int
     join_timeout_seconds: Seconds
     arm_timeout_seconds: Seconds
-    acks_in_watch: bool = Field(
-        False, description="A watch may bring the acknowledgement of a table with it."
-    )
-    takes_departures: bool = Field(
-        False, description="A node may say that it will go before it does."
-    )
-    takes_quiet: bool = Field(False, description="A node may say that nothing moves on it.")
-    takes_machine: bool = Field(
-        False, description="A node may report the state of its machine now and then."
-    )
-    takes_worlds: bool = Field(
-        False, description="A node may say in which worlds its ranks are, before their end."
-    )
     fence_timeout_seconds: Seconds | None = Field(
         None,
         description="Of a run that continues after a node's loss: a node without any answer from "

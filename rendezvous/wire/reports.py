@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from rendezvous.wire.evidence import Evidence
+from rendezvous.wire.features import Features
 from rendezvous.wire.types import Digest, OutputLine, Port, Seconds, Wire, Words
 from rendezvous.wire.verify import ProbeReport
 from rendezvous.wire.world import RankWorlds
@@ -71,6 +72,7 @@ class ExitReport(Wire):
     log: Words = ""
     evidence: Evidence | None = Field(None, description="What may show the cause.")
     worlds: RankWorlds = Field([], description="In which worlds its ranks have been.")
+    features: Features = Field({}, description="What features of the node say, by their names.")
 
 
 class DepartReport(Wire):

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.dataclasses import dataclass
 
 from rendezvous.enums import StrEnum
+from rendezvous.wire.features import Features, Notes
 from rendezvous.wire.node import CheckId, Finding, Job
 from rendezvous.wire.refused import RefusedAsk
 from rendezvous.wire.types import (
@@ -262,6 +263,7 @@ class RunSpec(BaseModel):
         False, description="Only node 0 has a program, and its end is the run's; the others serve."
     )
     job: Job = Job()
+    features: Features = Field({}, description="Options of features, by their names.")
     registry: ShortWords = Field("", description="Where nodes reach the registry, for messages.")
     token_sha256: Annotated[list[Digest], Field(max_length=MAX_NODES)] = Field(
         [], description="Join tokens of generation 1, by slot; may be empty."
@@ -393,9 +395,9 @@ class RunStatus(Wire):
         [], description="Nodes that asked to join and were refused, while the run continues."
     )
     untold: list[int] = Field(
-        [],
-        description="Of a finished run: slots without a node that nothing has notified of the end.",
+        [], description="Of a finished run: slots without a node that nothing notified of the end."
     )
+    features: Notes = Field({}, description="Newest findings of features, by their names.")
 
 
 class Round(Wire):

@@ -1,7 +1,7 @@
 """What the messages are made of: addresses, names, numbers and words, each with its bounds. Pure.
 
-Models of messages that a peer sends ignore unknown keys, so that an older worker survives a newer
-registry. Types are strict: "1", 1.0 and true are not the integer 1.
+Models of messages that a peer sends ignore unknown keys, so that a worker survives a newer registry
+of the same protocol. Types are strict: "1", 1.0 and true are not the integer 1.
 
 Durations are seconds (float), never dates. Digests are lower-case hex SHA-256.
 """

@@ -64,7 +64,7 @@ class ProbePeer(Wire):
     hostname: ShortWords
     address: Address
     interface: ShortWords
-    mtu: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    mtu: Annotated[int, Field(ge=0, le=1_000_000, description="0 when unknown.")]
     probe_port: Port
 
 

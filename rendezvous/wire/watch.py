@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Annotated
 
 from pydantic import Field, TypeAdapter
 
@@ -65,7 +66,7 @@ class NodeView(Wire):
     )
     stop: bool = Field(False, description="End the program: the run has a first failure.")
     result: Result | None = None
-    poll_seconds: float = 2.0
+    poll_seconds: Annotated[float, Field(gt=0, le=3_600)]
     restarts: RestartFacts | None = Field(
         None, description="Of a run whose programs may start again, or did."
     )
@@ -105,9 +106,9 @@ def write_view(view: NodeView, table: bytes) -> bytes:
 def read_view(data: bytes, former: EndpointTable | None = None) -> NodeView:
     """The inverse, with the table checked against its digest; that may renew the `former` one.
 
-    A table that stands at the end is read from the very bytes whose digest it has. One of another
-    form, as an older registry writes it, has the digest of its canonical form, keys that this
-    version does not know included. Raises ValidationError; OtherDigest.
+    A table that stands at the end is read from the very bytes whose digest it has. In another form
+    of JSON it has the digest of its canonical form, keys that are not known here included. Raises
+    ValidationError; OtherDigest.
     """
     rest, mark, end = data.rpartition(_TABLE)
     if mark and (digest := digest_of(end[:-1])) and b'"digest":"%s"' % digest.encode() in rest:

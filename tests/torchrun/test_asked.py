@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +20,12 @@ from launcher.torchrun.asked import (
     read_asked,
 )
 from launcher.torchrun.group import read_group
-from launcher.torchrun.words import TALKS, Begin, Next, line_of, read
+from launcher.torchrun.words import Begin, Next, line_of, read
 from rendezvous.talk.credentials import registry_credential
 from rendezvous.talk.join_string import RegistryPlace, RegistryString, group_token_text
+from rendezvous.version import rdzv_version
 from rendezvous.wire.errors import UsageError
+from rendezvous.wire.protocol import PROTOCOL
 from worker.settings import WorkerSettings
 
 SECRET = bytes(range(32))
@@ -30,7 +34,14 @@ TOKEN = group_token_text(SECRET)
 
 def begin(endpoint: str = "n0:29700", conf: dict[str, str] | None = None, **other: Any) -> Begin:
     """The first line of a torchrun; torch always puts `timeout` in."""
-    words: dict[str, Any] = {"talks": TALKS, "run": "job", "nodes": (2, 4), "pid": 1, "python": "p"}
+    words: dict[str, Any] = {
+        "protocol": PROTOCOL,
+        "version": "0.1",
+        "run": "job",
+        "nodes": (2, 4),
+        "pid": 1,
+        "python": "p",
+    }
     conf = {"timeout": "900", **(conf or {})}
     return Begin(kind="begin", endpoint=endpoint, conf=conf, **(words | other))
 
@@ -106,17 +117,28 @@ def test_a_run_has_a_name(run: str) -> None:
         read_asked(begin(run=run))
 
 
-def test_another_version_is_refused_at_once() -> None:
-    with pytest.raises(UsageError, match="do not understand each other") as refused:
-        read_asked(begin(talks=TALKS + 1))
+@pytest.mark.parametrize("changes", [{}, {"nodes": "2 to 4"}, {"kind": "hello"}])
+def test_a_plug_in_of_another_protocol_is_refused_by_name(changes: dict[str, Any]) -> None:
+    """Also one whose first line has another form."""
+    words = begin().model_dump() | {"protocol": PROTOCOL + 1, "version": "0.9", "python": "/py"}
+    with pytest.raises(UsageError) as refused:
+        read(json.dumps(words | changes).encode())
+    assert refused.value.message == (
+        f"the rdzv of torchrun's Python (/py) speaks protocol {PROTOCOL + 1} (rdzv 0.9), but the "
+        f"rdzv that it has started ({sys.executable}) speaks protocol {PROTOCOL} "
+        f"(rdzv {rdzv_version()})"
+    )
     assert "RDZV_PYTHON" in refused.value.hint
-    with pytest.raises(UsageError, match="do not understand each other"):
+
+
+def test_what_is_no_first_line_is_of_an_unknown_protocol() -> None:
+    with pytest.raises(UsageError, match="speaks an unknown protocol"):
         read(b'{"kind": "something else"}\n')
 
 
 def test_the_plug_in_and_its_helper_speak_the_same() -> None:
     handler = Path(rdzv.__file__).with_name("torchrun.py").read_text(encoding="utf-8")
-    assert f"\nTALKS = {TALKS}\n" in handler  # read, and not imported: it imports torch
+    assert f"\nPROTOCOL = {PROTOCOL}\n" in handler  # read, and not imported: it imports torch
     said = read(line_of("next", processes=2, role="default"))
     assert said == Next(kind="next", processes=2, role="default")
 

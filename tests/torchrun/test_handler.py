@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from importlib.metadata import version
 from types import SimpleNamespace
 from typing import Any
 
@@ -56,7 +57,8 @@ def test_the_first_line_says_what_torchrun_was_given(make: Callable[..., Made]) 
     assert said.pop("python") == sys.executable
     assert said == {
         "kind": "begin",
-        "talks": 1,
+        "protocol": 1,
+        "version": version("rdzv"),
         "endpoint": "n0:1",
         "run": "job",
         "nodes": [1, 2],

@@ -33,7 +33,7 @@ from rendezvous.wire.errors import (
     Unavailable,
     UsageError,
 )
-from rendezvous.wire.node import Candidate, JoinRequest, LinkKind
+from rendezvous.wire.node import Candidate, Facts, Job, JoinRequest, LinkKind
 from rendezvous.wire.run import NodeState, Phase, RunStatus
 from tests.launcher.drive import slot, status
 from tests.support.registry import Launch
@@ -307,6 +307,8 @@ REQUEST: dict[str, Any] = {
     "generation": 1,
     "join_id": "j" * 22,
     "protocol": 1,
+    "job": Job(),
+    "facts": Facts(),
     "hostname": "gpu-9",
     "nproc_per_node": 3,
 }

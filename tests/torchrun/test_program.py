@@ -14,9 +14,9 @@ import pytest
 
 from launcher.torchrun.link import Torchrun
 from launcher.torchrun.program import TorchrunProgram
-from launcher.torchrun.words import TALKS
 from rendezvous.compat import timeout
 from rendezvous.wire.errors import Mismatch, RunError
+from rendezvous.wire.protocol import PROTOCOL
 from worker.contracts.plugin import NODES_VARIABLE
 from worker.program.ending import Ending
 
@@ -63,7 +63,8 @@ async def met() -> AsyncIterator[tuple[Torchrun, Peer]]:
     await peer.open()
     peer.say(
         "begin",
-        talks=TALKS,
+        protocol=PROTOCOL,
+        version="0.1",
         endpoint="",
         run="r",
         nodes=[1, 1],

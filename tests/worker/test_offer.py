@@ -25,6 +25,7 @@ from rendezvous.wire.errors import (
     UsageError,
 )
 from rendezvous.wire.node import Job, JoinRequest, LinkKind, Refusal
+from rendezvous.wire.protocol import PROTOCOL
 from rendezvous.wire.reports import ReportReply
 from tests.support.virtual_time import run_virtually
 from tests.worker.test_table import KEYS, join
@@ -69,6 +70,7 @@ def test_a_node_offers_all_that_the_registry_must_know_of_it() -> None:
         rdzv_backend="static",
     )
     own: dict[str, Any] = {
+        "protocol": PROTOCOL,
         "join_id": made.join_id,
         "hostname": socket.gethostname(),
         "candidates": [candidate],
@@ -80,8 +82,6 @@ def test_a_node_offers_all_that_the_registry_must_know_of_it() -> None:
         "nproc_per_node": 8,
         "requested_node": 3,
         "job": job,
-        "restarts": True,
-        "outlives_nodes": True,
         "reports_pace": True,
         "registry_source": "127.0.0.1",
     }

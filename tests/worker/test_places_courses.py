@@ -1,4 +1,4 @@
-"""Where a node keeps its runs, recordings and shims is as in `places_courses.txt`.
+"""Where a node keeps its runs and shims is as in `places_courses.txt`.
 
 Without a home, on disks that are full, read-only or somebody else's, and where nothing can be
 executed: the kernel's answers are played. See `make reference`.
@@ -20,8 +20,7 @@ import pytest
 
 from tests.support.courses import lines_in, write_down
 from tests.worker.told import Told
-from worker.program import recording_file, state_home
-from worker.program.log_file import first_part, older_part
+from worker.program import state_home
 from worker.rsh import shims
 
 KNOWN = Path(__file__).with_name("places_courses.txt")
@@ -183,43 +182,6 @@ def _where_they_are_found(disk: Disk) -> None:
     disk.tell("no usual one", state_home.home_with(nowhere, None))
 
 
-def how_recordings_are_kept(root: Path, patch: pytest.MonkeyPatch) -> Told:
-    """Begun anew with nothing of the former one left, dropped where long, and found."""
-    told = Told()
-    path = root / "logs" / "a" / "recording.jsonl"
-    parts = (first_part(path), older_part(path), path)
-    other = path.with_name("other.jsonl")
-    patch.setattr(recording_file, "LIMIT_BYTES", 4_000)
-
-    def tells(what: str) -> None:
-        found = sorted(path.parent.iterdir())
-        told.of(what, *(f"{one.name} {one.is_file() and one.stat().st_size}" for one in found))
-        told.of("parts", [one.name for one in recording_file.parts_of_recording(path)])
-
-    for number in range(2):
-        sink = recording_file.begin_recording(path)
-        modes = [oct(stat.S_IMODE(one.stat().st_mode)) for one in (path, *path.parents[:2])]
-        told.of(f"begun {number}", modes)
-        tells("empty")
-        other.write_text("mine")
-        sink.write(b'{"rdzv":"recording","format":1}\n')
-        for size in (900, 800, 700, 1_000, 600, 500):
-            sink.write(b"x" * (size - 1) + b"\n")
-        sink.close()
-        tells("long")
-    whole = sum(one.stat().st_size for one in parts)
-    for above in (whole, whole - 1, whole - 1):
-        recording_file.drop_recording(path, above_bytes=above)
-        tells(f"dropped above {above - whole}")
-    path.mkdir()
-    recording_file.drop_recording(path, above_bytes=-1)
-    tells("a folder")
-    path.rmdir()
-    path.write_text("words\n")
-    tells("something else")
-    return told
-
-
 def where_shims_are_placed(root: Path, patch: pytest.MonkeyPatch) -> Told:
     """The first place where both can be executed; what is said of all the others."""
     told = Told()
@@ -303,8 +265,7 @@ def where_shims_are_placed(root: Path, patch: pytest.MonkeyPatch) -> Told:
 
 
 COURSES: dict[str, Callable[[Path, pytest.MonkeyPatch], Told]] = {
-    one.__name__: one
-    for one in (where_runs_are_kept, how_recordings_are_kept, where_shims_are_placed)
+    one.__name__: one for one in (where_runs_are_kept, where_shims_are_placed)
 }
 
 

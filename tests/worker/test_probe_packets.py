@@ -128,7 +128,7 @@ def test_the_key_is_not_shown() -> None:
 def plan(*places: tuple[str, int], names: str = "h0 h1 h2") -> ProbePlan:
     hostnames = [*names.split(), *["h"] * len(places)]
     peers = [
-        ProbePeer(slot=i, hostname=name, address=a, interface="eth0", probe_port=port)
+        ProbePeer(slot=i, hostname=name, address=a, interface="eth0", mtu=0, probe_port=port)
         for i, ((a, port), name) in enumerate(zip(places, hostnames, strict=False))
     ]
     return ProbePlan(network="eth0", peers=peers)

@@ -14,7 +14,6 @@ import signal
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from rendezvous.compat import timeout
 from rendezvous.talk.join_string import JoinString
@@ -32,10 +31,7 @@ from worker.program.state_home import state_home, why_elsewhere
 from worker.rsh.shims import shim_places
 from worker.settings import WorkerSettings
 
-__all__ = ["run_agent", "take_part", "with_log_folder", "node_codec", "AgentEnvironment"]
-
-if TYPE_CHECKING:
-    from rendezvous.recording.recorder import Codec
+__all__ = ["run_agent", "take_part", "with_log_folder", "AgentEnvironment"]
 
 logger = logging.getLogger(__name__)
 
@@ -109,13 +105,6 @@ async def with_log_folder(
         return settings
     logger.warning("%s", why)
     return settings.model_copy(update={"log_dir": state_home(environ) / join.run / "logs"})
-
-
-def node_codec() -> Codec:
-    """What a recording has to know of a node's machine; an agent that records nothing has none."""
-    from worker.agent.recorded import CODEC
-
-    return CODEC
 
 
 async def take_part(

@@ -52,8 +52,8 @@ def tell_signal(turn: Turn, told: SignalTold) -> None:
 
 def _running(turn: Turn) -> ProgramState | None:
     """The program that runs, where the registry can still be told of it."""
-    member, program = turn.node.member, turn.node.program
-    if member is None or not member.takes_departures or program is None:
+    program = turn.node.program
+    if turn.node.member is None or program is None:
         return None
     is_over = program.gone or program.left_behind or program.stop_at is not None
     return None if is_over else program

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rendezvous.background import in_background
-from rendezvous.shell import Recorder
 from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.credentials import Credential
 from rendezvous.talk.http_network import HttpNetwork
@@ -233,12 +232,6 @@ class Sink(Output, Protocol):
         """Nothing more comes."""
 
 
-def _recorder(path: Path) -> Recorder:
-    from worker.agent.recorded import record_into  # seldom wanted
-
-    return record_into(path)
-
-
 Sampled = tuple[Sequence[tuple[int, int]], Sequence[tuple[float, int]]]
 """Values of `calls` and `work` of a `worker.agent.quiet.Sample`."""
 
@@ -327,7 +320,6 @@ class AgentEnvironment:
     make_private: Callable[[Path], None] = make_private
     remove_left: Callable[[list[str]], None] = remove_left
     read_progress: Callable[[Path], int | None] = read_progress
-    recorder: Callable[[Path], Recorder] = _recorder
     notice_in: Callable[..., Awaitable[float]] = notice_in
     # --- the program
     inform: Callable[[int, Told], Told] = inform

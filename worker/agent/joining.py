@@ -110,11 +110,6 @@ def _joined(turn: Turn, said: inputs.Joined, offer: JoinRequest) -> None:
             answered_at=turn.now,
             heard_at=turn.now,
             known_at=known_at,
-            acks_in_watch=reply.acks_in_watch,
-            takes_departures=reply.takes_departures,
-            takes_quiet=reply.takes_quiet,
-            takes_machine=reply.takes_machine,
-            takes_worlds=reply.takes_worlds,
             fence_timeout=reply.fence_timeout_seconds,
         ),
     )

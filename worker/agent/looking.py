@@ -56,10 +56,10 @@ def sampled(turn: Turn, said: inputs.RanksSampled) -> None:
 
     A program that is being stopped, or has told its end, moves as it likes.
     """
-    program, member = turn.node.program, turn.node.member
+    program = turn.node.program
     if program is None or program.number != said.number or program.gone or program.told:
         return
-    if member is None or not member.takes_quiet or program.stop_at is not None:
+    if turn.node.member is None or program.stop_at is not None:
         return
     before = program.quiet or _unheard(turn, program.started_at)
     now = seen(before, said.sample, turn.now)

@@ -48,7 +48,7 @@ def read(turn: Turn, said: inputs.Input) -> None:
         turn.set_program(sample=said.sample)
     elif isinstance(said, inputs.Broken):
         turn.say(Note.PART_BROKEN, what="reading this machine", error=repr(said.error))
-        turn.set_member(takes_machine=False)
+        turn.set_member(is_unreadable=True)
 
 
 def tell(turn: Turn) -> bool:
@@ -62,10 +62,10 @@ def tell(turn: Turn) -> bool:
 
 
 def _is_wanted(turn: Turn) -> bool:
-    """Whether a program is here, on a registry that can be told, and a person wants it."""
+    """Whether a program is here, on a machine that can be read, and a person wants it."""
     node = turn.node
     member, program = node.member, node.program
-    if member is None or not member.takes_machine or not node.rules.samples:
+    if member is None or member.is_unreadable or not node.rules.samples:
         return False
     if node.ends is not None or program is None:
         return False

@@ -137,7 +137,7 @@ class Metrics:
                 await self._registry.send_metrics(self._run, self._slot, batch)
             except (RegistryError, TooManyRequests):
                 return False  # the watch says that it is gone
-            except RdzvError as exc:  # an older registry, or this node is fenced off
+            except RdzvError as exc:  # this node is fenced off
                 self._refused = True
                 logger.info("the registry does not accept metrics: %s", exc.message)
                 return False

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from rendezvous.shell import Recorder, Shell
+from rendezvous.shell import Shell
 from rendezvous.talk.client import REQUEST_SECONDS, RegistryClient
 from rendezvous.talk.machines import post_machine
 from rendezvous.wire.errors import ArmingFailed
@@ -100,22 +100,18 @@ class NodeShell:
         self._beside: set[asyncio.Task[None]] = set()
         self._over: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._node = Node(rules_of(spec, environment))
-        self._recorder = recorder_of(spec, environment)
         self._core: Shell[inputs.Input, do.Action] = Shell(
             self._step,
             self._due,
             tick=inputs.Tick(),
             act=self._act,
             broken=inputs.Broken,
-            recorder=self._recorder,
         )
 
     async def run(self) -> int:
         """Take part in the run; returns the exit code. Raises what the node ends with instead."""
-        now, rules = asyncio.get_running_loop().time(), self._node.rules
-        self._node, actions = node.begin(rules, now)
-        if self._recorder is not None:
-            self._recorder.begin({"rules": rules}, now, actions)
+        now = asyncio.get_running_loop().time()
+        self._node, actions = node.begin(self._node.rules, now)
         for action in actions:
             self._act(action)
         if self._spec.settings.notice_file is not None:
@@ -359,14 +355,6 @@ class NodeShell:
             await self._socket.open(self._environment.environ)
         except OSError as exc:
             self._say(notice(Note.NO_SOCKET, problem=exc.strerror))
-
-
-def recorder_of(spec: NodeSpec, environment: AgentEnvironment) -> Recorder | None:
-    """What writes down all that this node's machine hears; None where nobody asked for it."""
-    if not spec.settings.record:
-        return None
-    name = f"recording-slot-{spec.join.slot}-{spec.join.generation}.jsonl"
-    return environment.recorder(spec.log_folder(environment.environ) / name)
 
 
 def rules_of(spec: NodeSpec, environment: AgentEnvironment) -> Rules:

@@ -90,10 +90,7 @@ class Member:
         fence_timeout: Seconds after that moment when no program runs here any more; None: a run
             that ends with the loss of a node has no fence.
         stands_by: Whether the run went on without this node when it was last seen running.
-        acks_in_watch: Whether the registry takes an acknowledgement with a watch.
-        takes_departures: Whether it can be told that this node will go, `takes_quiet` that
-            nothing moves on it, `takes_machine` how its machine stands, and `takes_worlds` in
-            which worlds its ranks are.
+        is_unreadable: Whether this machine could not be read: its state is not told.
         held_at: Since when the next watch waits for what it is to bring; None: it does not wait.
         had_last_try: Whether the try with which the orphan time-out ends was made since.
         why_silent: What the last try that failed has shown.
@@ -111,11 +108,7 @@ class Member:
     known_at: float = 0.0
     fence_timeout: float | None = None
     stands_by: bool = False
-    acks_in_watch: bool = False
-    takes_departures: bool = False
-    takes_quiet: bool = False
-    takes_machine: bool = False
-    takes_worlds: bool = False
+    is_unreadable: bool = False
     held_at: float | None = None
     had_last_try: bool = False
     why_silent: str = ""

@@ -165,7 +165,7 @@ def _viewed(turn: Turn, said: inputs.Viewed) -> None:
         turn.wait_for(Note.STANDS_BY)
     else:
         turn.wait_for(Note.RUN_WAITS, view.topic, reason=view.reason)
-    if is_new and _member(turn).acks_in_watch and _is_followed_soon(turn, view):
+    if is_new and _is_followed_soon(turn, view):
         turn.set_member(held_at=turn.now)
     elif not is_new and machine_samples.tell(turn):
         turn.set_member(held_at=turn.now)

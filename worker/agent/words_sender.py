@@ -27,8 +27,7 @@ def printed_by(said: RankWords | None, node: int, first_rank: int) -> Printed:
 async def send_last_words(
     asked: SendWords, printed: Printed, client: RegistryClient, join: JoinString
 ) -> None:
-    """One try of each message; the first that is refused, or gets no answer, is the last one. An
-    older registry takes none."""
+    """One try of each message; the first that is refused, or gets no answer, is the last one."""
     await asyncio.sleep(asked.wait)
     sent = False
     with contextlib.suppress(RdzvError):

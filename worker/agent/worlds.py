@@ -21,8 +21,8 @@ def seen(turn: Turn, said: inputs.WorldsSeen) -> None:
     node, program = turn.node, turn.node.program
     if program is None or program.number != said.number or program.gone or program.told:
         return
-    member, agreed = node.member, node.agreed
-    if member is None or not member.takes_worlds or agreed is None or program.stop_at is not None:
+    agreed = node.agreed
+    if node.member is None or agreed is None or program.stop_at is not None:
         return
     if said.worlds != program.worlds and (program.worlds or _too_small(said.worlds, agreed.table)):
         turn.drop(_reports_worlds)  # what it says is no longer so

@@ -13,6 +13,7 @@ from rendezvous.talk.join_string import JoinString
 from rendezvous.talk.macs import sign_join, word_macs
 from rendezvous.wire.errors import AddressError, ArmingFailed, UsageError
 from rendezvous.wire.node import Candidate, Job, JoinRequest
+from rendezvous.wire.protocol import PROTOCOL
 from rendezvous.wire.run import DEFAULT_MASTER_PORT
 from rendezvous.wire.words import printable
 from worker.contracts import FRAMEWORKS
@@ -102,6 +103,7 @@ def make_offer(
         return replace(one, left_out_by=left_out_by(one.interface, here.given))
 
     request = JoinRequest(
+        protocol=PROTOCOL,
         slot=join.slot,
         generation=join.generation,
         join_id=secrets.token_urlsafe(16),
@@ -116,8 +118,6 @@ def make_offer(
         facts=replace(here.facts, wants_rdma=not switched_off(here)),
         findings=worth_telling(check_node(here)),
         probe_port=probe_port,
-        restarts=True,
-        outlives_nodes=True,
         reports_pace=settings.look == "auto" and settings.stall != "off",
     )
     return sign_join(request, join.row_key, run=join.run, launch_id=join.launch_id)

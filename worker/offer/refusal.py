@@ -69,7 +69,7 @@ async def refuse(
 ) -> None:
     """Tell the registry why this node does not join, while it may still come up; never raises.
 
-    A registry that refuses to hear it has no use for it: an older one does not know the call.
+    A registry that refuses to hear it has no use for it.
     Without `of_slot` the node has none, and shows the token of slot 0. Where another key was met,
     who has it is let know that somebody asked, as a stranger, who proves nothing.
     """

@@ -52,7 +52,14 @@ PROGRAM = Contract(["torchrun", "train.py"], {}, notes=["it is told"], fatal_wor
 PLAN = ProbePlan(
     network="10.4.0.0/24",
     peers=[
-        ProbePeer(slot=slot, hostname=host, address=address, interface=name, probe_port=7_010 + n)
+        ProbePeer(
+            slot=slot,
+            hostname=host,
+            address=address,
+            interface=name,
+            mtu=0,
+            probe_port=7_010 + n,
+        )
         for n, (slot, host, address, name) in enumerate(
             zip(SLOTS, HOSTS, ADDRESSES, INTERFACES, strict=True)
         )
@@ -66,6 +73,8 @@ _HEX = re.compile(r"\b[0-9a-f]{64}\b")
 class Course(Drive):
     """One node of three, on its way from the start; see `tests.worker.skewed`."""
 
+    is_quick = True
+
     def __init__(self, rules: Rules = RULES, now: float = 100.0, **reply: Any) -> None:
         self.lines: list[str] = []
         self.children: tuple[Child, ...] = ()
@@ -76,8 +85,7 @@ class Course(Drive):
         super().__init__(rules, now)
         values: dict[str, Any] = {"credential": "", "incarnation": 11, "epoch": 3, "seq": 21}
         values |= {"nnodes": 3, "poll_seconds": 2.25, "join_timeout_seconds": 611.0}
-        values |= {"arm_timeout_seconds": 61.0, "acks_in_watch": True, "takes_departures": True}
-        values |= {"takes_quiet": True, "takes_machine": True, "takes_worlds": True}
+        values |= {"arm_timeout_seconds": 61.0}
         self.reply = JoinReply(**(values | reply))
         self._seq = self.reply.seq
         self._tell("begins", self.first)

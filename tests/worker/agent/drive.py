@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 from operator import methodcaller
 from typing import Any, TypeVar
 
 from rendezvous.wire.errors import RdzvError, Unavailable
-from rendezvous.wire.node import Candidate, JoinReply, JoinRequest
+from rendezvous.wire.node import Candidate, Facts, Job, JoinReply, JoinRequest
+from rendezvous.wire.protocol import PROTOCOL
 from rendezvous.wire.reports import ExitReport, RefuseReport, Report
 from rendezvous.wire.run import Phase, Result
 from rendezvous.wire.table import EndpointTable
@@ -27,18 +29,28 @@ from worker.program.ending import Ending
 from worker.program.family import Child, Family, Ranks
 
 SLOT = 2
-RULES = Rules("llama", SLOT, join_timeout=600.0, orphan_timeout=120.0, hosts_file="/etc/hosts")
+RULES = Rules(
+    "llama",
+    SLOT,
+    join_timeout=600.0,
+    orphan_timeout=120.0,
+    hosts_file="/etc/hosts",
+    samples=False,
+)
 LED = replace(RULES, remote=True)
 POLL = 2.0
 AWAY, NOT_NOW = Unavailable("nobody listens"), Unavailable("no database")
 NOT_NOW.told = True
 BASE = "https://10.0.0.4:29600"
 OFFER = JoinRequest(
+    protocol=PROTOCOL,
     slot=SLOT,
     generation=3,
     join_id="0123456789abcdef",
     hostname="n1",
     nproc_per_node=2,
+    job=Job(),
+    facts=Facts(),
     candidates=[Candidate(interface="eth0", address="10.0.0.5", prefix_length=24, mac="ab" * 32)],
     probe_port=7_000,
 )
@@ -60,8 +72,15 @@ def table(epoch: int = 1, port: int = 29_500) -> EndpointTable:
 def plan(*slots: int) -> ProbePlan:
     """Of these slots; without any of the table's."""
     peers = [
-        ProbePeer(slot=n, hostname=f"n{n}", address=f"10.0.0.{4 + n}", interface=eth0, probe_port=p)
-        for n, p, eth0 in ((n, 7_000 + n, "eth0") for n in slots or (0, SLOT))
+        ProbePeer(
+            slot=n,
+            hostname=f"n{n}",
+            address=f"10.0.0.{4 + n}",
+            interface="eth0",
+            mtu=0,
+            probe_port=7_000 + n,
+        )
+        for n in slots or (0, SLOT)
     ]
     return ProbePlan(network="eth0", peers=peers)
 
@@ -102,7 +121,13 @@ async def at_once(work: Any, *args: Any, **options: Any) -> Any:
 
 class Drive:
     """One node, and the time that it believes it is, which stands still until it is told to go on;
-    `first` is what it does first."""
+    `first` is what it does first.
+
+    Its watches wait for nothing that they could bring, as if what it has to tell came too late for
+    them; unless `is_quick`.
+    """
+
+    is_quick = False
 
     def __init__(self, rules: Rules = RULES, now: float = 0.0) -> None:
         self.now = now
@@ -189,7 +214,13 @@ class Drive:
         """What it does at this news."""
         self._seq += 1
         values: dict[str, Any] = {"seq": self._seq, "epoch": 1, "reason": "", "poll_seconds": POLL}
-        return self.answer(do.Watch, inputs.Viewed, NodeView(phase=phase, **(values | changes)))
+        view = NodeView(phase=phase, **(values | changes))
+        actions = self.answer(do.Watch, inputs.Viewed, view)
+        member = self.node.member
+        if self.is_quick or member is None or member.held_at is None:
+            return actions
+        self.node = replace(self.node, member=replace(member, held_at=-math.inf))
+        return (*self.feed(inputs.Tick()), *actions)
 
     def verify(self, epoch: int = 1, **changes: Any) -> tuple[do.Action, ...]:
         """The news that the nodes are to visit each other."""
@@ -261,11 +292,11 @@ class Drive:
 # --- nodes on their way ---------------------------------------------------------------------------
 
 
-def reply(seq: int = 0, *, acks_in_watch: bool = False, fence: float | None = None) -> JoinReply:
-    """The registry takes the node in; an older one takes acknowledgements as reports alone."""
+def reply(seq: int = 0, *, fence: float | None = None) -> JoinReply:
+    """The registry takes the node in."""
     limits: dict[str, Any] = {"join_timeout_seconds": 600.0, "arm_timeout_seconds": 60.0}
     ids: dict[str, Any] = {"credential": "", "incarnation": 7, "epoch": 0, "nnodes": 2}
-    ids |= {"acks_in_watch": acks_in_watch, "fence_timeout_seconds": fence}
+    ids["fence_timeout_seconds"] = fence
     return JoinReply(seq=seq, poll_seconds=POLL, **ids, **limits)
 
 
@@ -290,7 +321,7 @@ def to(
     rules: Rules = RULES,
     contract: Contract = PROGRAM,
     *,
-    acks_in_watch: bool = False,
+    is_quick: bool = False,
     fence: float | None = None,
 ) -> Drive:
     """A node on its way, to one of these states; `serving`, for the program of node 0."""
@@ -299,7 +330,7 @@ def to(
     if state == "serving":
         return to("running", LED, SERVING, fence=fence)
     drive, names = Drive(rules), list(_STEPS)
-    drive.reply = reply(acks_in_watch=acks_in_watch, fence=fence)
+    drive.reply, drive.is_quick = reply(fence=fence), is_quick
     for name in names[: names.index(state) + 1]:
         _STEPS[name](drive, contract)
     return drive

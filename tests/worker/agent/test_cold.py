@@ -25,9 +25,9 @@ MAY = m.go(stop=True, restarts=RestartFacts(max_restarts=1))
 READIED = m.answer(do.Arm, inputs.Armed, PROGRAM)
 
 
-def warm(state: str = "running", *, acks_in_watch: bool = False) -> Drive:
+def warm(state: str = "running", *, is_quick: bool = False) -> Drive:
     """A node that forks its ranks, on its way to a state."""
-    drive = to("arming", replace(RULES, early=True), acks_in_watch=acks_in_watch)
+    drive = to("arming", replace(RULES, early=True), is_quick=is_quick)
     drive.answer(do.Arm, inputs.Armed, PROGRAM, (), True)
     steps = {"armed": m.taken(), "starting": m.go(), "running": m.started()}
     for name, step in steps.items():
@@ -42,7 +42,7 @@ def test_a_node_that_will_fork_acknowledges_so() -> None:
     drive = to("arming")
     (ack,) = told(drive.answer(do.Arm, inputs.Armed, PROGRAM, (), True))
     assert ack == AckReport(epoch=1, digest=table().digest(), warm=True)
-    drive = warm("acknowledging", acks_in_watch=True)
+    drive = warm("acknowledging", is_quick=True)
     assert drive.the(do.Watch).brings == ack
     assert told(to("arming").readied()) == [AckReport(epoch=1, digest=table().digest())]
 

@@ -391,7 +391,7 @@ def it_serves_rank_0() -> Course:
 
 def its_tables_are_refused() -> Course:
     """It cannot start on the first, another comes while it arms, and the go is for none of them."""
-    course = Course(takes_machine=False).join().visits(4).unwritten()
+    course = Course().join().visits(4).unwritten()
     course.wait(0.5).arm(course.name(FIRST))
     course.wait(0.25).answer(do.Arm, inputs.NotArmed, _refusal(4, "port_taken"))
     course.fails(do.Tell, AWAY)
@@ -450,7 +450,9 @@ def its_network_and_its_launcher_fail() -> Course:
 
 def its_report_is_not_taken() -> Course:
     """Nor is its second one, and the run ends meanwhile."""
-    course = Course(acks_in_watch=False).join().unwritten().runs(FIRST)
+    course = Course()
+    course.is_quick = False
+    course.join().unwritten().runs(FIRST)
     course.wait(3).gone(Ending(3, course.now - 0.5))
     course.wait(0.25).answer(do.Flush)
     course.wait(1).fails(do.Tell, AWAY)

@@ -19,7 +19,6 @@ from tests.worker.agent.drive import (
     Drive,
     in_words,
     m,
-    reply,
     to,
     told,
 )
@@ -34,10 +33,8 @@ SPOT = inputs.DepartureNear(120.0, "its notice file /run/notice appeared")
 
 
 def near(state: str = "running", rules: Rules = RULES, contract: Contract = PROGRAM) -> Drive:
-    """A node of a registry that takes departures."""
-    drive = to("joining", rules)
-    drive.reply = reply().model_copy(update={"takes_departures": True})
-    drive.answer(do.Join, inputs.Joined, drive.reply, "https://10.0.0.4:29600")
+    """A node on its way."""
+    drive = to("joined", rules)
     if state != "joined":
         drive.arm()
         drive.readied(contract)
@@ -75,7 +72,6 @@ def test_the_news_that_all_stop_stops_nothing_twice() -> None:
 def test_who_is_in_a_hurry_or_has_nobody_to_tell_stops_at_once() -> None:
     assert in_words(m.signal(3)(near())) == "SIGNAL Kill Stop"
     assert in_words(m.signal(15, parent_lives=False)(near())) == "SIGNAL Stop"
-    assert in_words(TERM(to("running"))) == "SIGNAL Stop"
     assert "Tell:Exit(143,agent)" in in_words(TERM(near("serving", LED, SERVING)))
 
 
@@ -97,10 +93,6 @@ def test_a_notice_that_came_before_the_program_is_told_as_it_starts() -> None:
     drive.at(50.0)
     (report,) = told(drive.go())
     assert report == DepartReport(epoch=1, seconds=70.0, words=SPOT.words)
-
-
-def test_an_older_registry_is_told_of_no_notice() -> None:
-    assert in_words(to("running").feed(SPOT)) == "DEPARTS"
 
 
 @pytest.mark.parametrize("signal", [0, 10])

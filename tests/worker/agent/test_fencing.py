@@ -82,13 +82,13 @@ NEWS = m.go(restarts=FACTS)
         ),
         # What ends for another reason has no longer either.
         ("running", [m.after(40.0), STOP, m.after(20.0)], "FENCE_OVER Kill"),
-        ("running", [m.after(45.0), TERM], "SIGNAL Stop due:60 ends:SIGNAL"),
-        ("running", [m.after(45.0), TERM, m.after(15.0)], "FENCE_OVER Kill"),
+        ("running", [m.after(45.0), TERM, TAKEN], "Stop due:60"),
+        ("running", [m.after(45.0), TERM, TAKEN, m.after(15.0)], "FENCE_OVER Kill"),
         ("running", [m.after(30.0), FENCED], "Stop due:60 ends:REFUSED"),
         ("running", [m.after(30.0), FENCED, m.after(30.0)], "FENCE_OVER Kill"),
         ("running", [m.after(30.0), FENCED, GONE], "Leave"),
         ("running", [CUT, m.at(50.0), FENCED], "due:60 ends:REFUSED"),
-        ("running", [TERM, TERM, m.after(60.0)], ""),  # it is killed already
+        ("running", [TERM, TAKEN, TERM, m.after(60.0)], ""),  # it is killed already
         # Without a program there is nothing to end.
         ("joined", [WAKES], ""),
         ("armed", [WAKES], ""),
@@ -157,7 +157,7 @@ def test_not_now_keeps_the_node_and_not_its_program() -> None:
 
 
 def test_a_held_watch_counts_from_when_it_was_sent() -> None:
-    drive = to("running", acks_in_watch=True, fence=FENCE)
+    drive = to("running", is_quick=True, fence=FENCE)
     drive.at(9.0)
     drive.go(stop=True, restarts=FACTS)  # held, for the end of the program
     drive.at(9.5)

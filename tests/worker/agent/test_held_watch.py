@@ -1,4 +1,4 @@
-"""The watch that waits for an acknowledgement, and brings it to a registry that takes it so."""
+"""The watch that waits for an acknowledgement, and brings it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ARM, HELD, LATER = m.arm(), m.after(HOLD_SECONDS), m.after(END_SECONDS)
 
 def after(*steps: Any) -> str:
     """What the last of these steps does on a node that has been verified."""
-    drive = to("verifying", acks_in_watch=True)
+    drive = to("verifying", is_quick=True)
     drive.visited()
     drive.taken()
     return in_words([step(drive) for step in steps][-1])
@@ -69,7 +69,7 @@ def test_what_a_node_does_that_arms(steps: list[Any], does: str) -> None:
 
 
 def test_a_table_that_follows_is_acknowledged() -> None:
-    drive = to("verifying", acks_in_watch=True)
+    drive = to("verifying", is_quick=True)
     drive.visited()
     drive.taken()
     for given in (table(), OTHER):
@@ -79,16 +79,16 @@ def test_a_table_that_follows_is_acknowledged() -> None:
 
 
 def test_it_is_held_for_a_moment_and_no_longer_than_a_quarter_of_a_poll() -> None:
-    drive = to("arming", acks_in_watch=True)
+    drive = to("arming", is_quick=True)
     assert drive.due == drive.now + HOLD_SECONDS < drive.now + POLL / 4
-    drive = to("joined", acks_in_watch=True)
+    drive = to("joined", is_quick=True)
     drive.arm(poll_seconds=0.4)
     assert drive.due == drive.now + 0.1
 
 
 def test_it_is_held_longer_for_an_end_and_no_longer_than_half_a_poll() -> None:
     for poll, seconds in ((POLL, END_SECONDS), (0.8, 0.4)):
-        drive = to("running", acks_in_watch=True)
+        drive = to("running", is_quick=True)
         drive.go(stop=True, restarts=FACTS, poll_seconds=poll)
         assert drive.due == drive.now + seconds
 
@@ -100,7 +100,7 @@ ENDS = m.ended(Ending(143, 0.0, was_told=True))
 
 def running(*steps: Any) -> str:
     """What the last of these steps does on a node whose program runs."""
-    drive = to("running", acks_in_watch=True)
+    drive = to("running", is_quick=True)
     return in_words([step(drive) for step in steps][-1])
 
 
@@ -148,7 +148,7 @@ def test_the_end_of_a_program_that_may_start_again_holds_it(steps: list[Any], do
 
 
 def test_no_other_news_holds_it() -> None:
-    drive = to("joined", acks_in_watch=True)
+    drive = to("joined", is_quick=True)
     for news in (drive.view, drive.verify, drive.stop):
         assert do.Watch in map(type, news())
     assert drive.due is None

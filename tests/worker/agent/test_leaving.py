@@ -66,7 +66,8 @@ def test_each_last_step_begins_when_the_one_before_it_is_over() -> None:
         ("running", [OVER, m.result(OTHER)], "Watch(4)"),
         ("running", [OVER, m.result(OTHER), m.ended(STOPPED), TAKEN, CLOSES], "End:3"),
         # A signal is told where no program's end will say it; its code is the exit code.
-        ("running", [TERM], "SIGNAL Stop ends:SIGNAL"),
+        ("running", [TERM], "SIGNAL Tell:Depart:last ends:SIGNAL"),
+        ("running", [TERM, TAKEN], "Stop"),
         ("running", [TERM, m.ended(KILLED)], "Tell:Exit(143)@0 due:3"),
         ("running", [TERM, m.ended(KILLED), TAKEN, CLOSES], "End:143"),
         ("joined", [TERM], "SIGNAL Tell:Exit(143):last ends:SIGNAL"),

@@ -15,9 +15,7 @@ from rendezvous.wire.watch import NodeView
 from tests.worker.agent.drive import (
     AWAY,
     GONE,
-    LED,
     POLL,
-    RULES,
     SERVING,
     SLOT,
     TERM,
@@ -26,6 +24,12 @@ from tests.worker.agent.drive import (
     table,
     to,
 )
+from tests.worker.agent.drive import (
+    LED as UNSAMPLED_LED,
+)
+from tests.worker.agent.drive import (
+    RULES as UNSAMPLED,
+)
 from worker.agent import actions as do
 from worker.agent import inputs
 from worker.agent.machine_samples import SAMPLE_SECONDS, SAMPLES_A_SECOND
@@ -33,6 +37,7 @@ from worker.agent.state import Rules
 from worker.agent.watching import HOLD_SECONDS
 from worker.contracts import Contract
 
+RULES, LED = (replace(rules, samples=True) for rules in (UNSAMPLED, UNSAMPLED_LED))
 SAMPLE = MachineSample(load=1.5)
 TURN = 1 / SAMPLES_A_SECOND
 """After the go: the node has rank 1."""
@@ -42,16 +47,13 @@ def running(
     rules: Rules = RULES,
     contract: Contract | None = None,
     *,
-    takes_machine: bool = True,
     given: EndpointTable | None = None,
 ) -> Drive:
-    """A node whose program runs since 0, on a registry that can be told."""
+    """A node whose program runs since 0."""
     drive = to("running", rules, contract) if contract is not None else to("running", rules)
-    assert drive.node.member is not None
     assert drive.node.agreed is not None
-    member = replace(drive.node.member, takes_machine=takes_machine)
     agreed = replace(drive.node.agreed, table=given or drive.node.agreed.table)
-    drive.node = replace(drive.node, member=member, agreed=agreed)
+    drive.node = replace(drive.node, agreed=agreed)
     return drive
 
 
@@ -113,11 +115,10 @@ def test_a_machine_that_cannot_be_read_is_said_once_and_left_alone() -> None:
 @pytest.mark.parametrize(
     "drive",
     [
-        running(takes_machine=False),  # an older registry
         running(replace(RULES, samples=False)),
         to("starting"),
     ],
-    ids=["older", "unwanted", "not started"],
+    ids=["unwanted", "not started"],
 )
 def test_no_machine_is_read_that_nobody_asks_for_or_before_its_program_runs(drive: Drive) -> None:
     assert read_at(drive, 900.0) == []

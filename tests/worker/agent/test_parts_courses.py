@@ -1,14 +1,15 @@
-"""A node whose parts fail, and what of it is recorded, is as in `parts_courses.txt`.
+"""A node whose parts fail is as in `parts_courses.txt`.
 
-A start without each of what it can do without, a shell with a recorder and a notice file,
-and what a recording leaves out: on a virtual clock. See `make reference`.
+A start without each of what it can do without, and a shell with a notice file and without: on a
+virtual clock. See `make reference`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,14 +17,12 @@ from typing import Any
 
 import pytest
 
-from rendezvous.recording.values import words
 from rendezvous.wire.errors import Fenced, RunError
 from rendezvous.wire.machine import MachineSample
 from rendezvous.wire.watch import DepartureNotice
 from tests.support.courses import lines_in, one_line, text_of
 from tests.support.virtual_time import forever, now
-from tests.worker.agent.courses import RULES
-from tests.worker.agent.drive import OFFER, reply, virtually
+from tests.worker.agent.drive import OFFER, virtually
 from tests.worker.agent.test_doors_courses import word
 from tests.worker.agent.test_running import NCCL_FILE, USES_IB, Bench, Program
 from tests.worker.agent.test_shell import Outer
@@ -31,10 +30,11 @@ from tests.worker.skewed import SLOT
 from tests.worker.test_table import join, table
 from tests.worker.told import Told
 from worker.agent import actions as do
-from worker.agent import inputs, recorded, shell
+from worker.agent import inputs, node, shell
 from worker.agent.arming import NodeSpec
 from worker.agent.notices import text_of as words_of
 from worker.agent.shell import NodeShell
+from worker.agent.state import Node, Rules
 from worker.contracts import Contract
 from worker.program.rank_words import RankWords
 from worker.settings import WorkerSettings
@@ -215,23 +215,36 @@ def how_a_start_goes() -> Told:
     return told
 
 
-class Recorder:
-    """Tells what it is given to write down."""
+@contextmanager
+def _told_node(told: Told) -> Iterator[None]:
+    """What the node's machine begins with, takes in and has done is told."""
+    begin, step = node.begin, node.step
 
-    def __init__(self, told: Told) -> None:
-        self._told = told
+    def of(what: str, actions: tuple[do.Action, ...]) -> None:
+        told.of(what, *(_done(one) for one in actions))
 
-    def begin(self, made_with: Any, at: float, actions: Any) -> None:
-        self._told.of(f"begins {at:.3f} {made_with}", *map(words, actions))
+    def begins(rules: Rules, at: float) -> tuple[Node, tuple[do.Action, ...]]:
+        state, actions = begin(rules, at)
+        of(f"begins {at:.3f} {rules}", actions)
+        return state, actions
 
-    def take(self, said: Any, at: float, actions: Any) -> None:
-        self._told.of(f"takes {at:.3f} {_fed(said)[:200]}", *map(words, actions))
+    def takes(state: Node, said: inputs.Input, at: float) -> tuple[Node, tuple[do.Action, ...]]:
+        state, actions = step(state, said, at)
+        of(f"takes {at:.3f} {_fed(said)[:200]}", actions)
+        return state, actions
 
-    async def close(self) -> None:
-        self._told.lines.append(f"* closes {now():.3f}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(node, "begin", begins)
+        patch.setattr(node, "step", takes)
+        yield
 
 
-def how_a_shell_is_recorded() -> Told:
+def _done(action: do.Action) -> str:
+    values = [getattr(action, name) for name in ("number", "limit") if hasattr(action, name)]
+    return f"{type(action).__name__}({', '.join(map(str, values))})"
+
+
+def how_a_shell_lives() -> Told:
     """From its first decision to its last, with a notice file and without."""
     told = Told()
 
@@ -247,15 +260,7 @@ def how_a_shell_is_recorded() -> Told:
                 raise notice
             return float(notice)
 
-        def recorder(path: Path) -> Recorder:
-            told.lines.append(f"@ records into {path}")
-            return Recorder(told)
-
-        doors: dict[str, Any] = {
-            "notice_in": notice_in,
-            "recorder": recorder,
-            "hosts_file": Path("/hosts"),
-        }
+        doors: dict[str, Any] = {"notice_in": notice_in, "hosts_file": Path("/hosts")}
         doors |= {"restore_stale": lambda path: ["gpt"], "look_ahead": lambda *_: None}
         doors["make_offer"] = lambda *_, **__: OFFER
         for name, door in doors.items():
@@ -288,11 +293,11 @@ def how_a_shell_is_recorded() -> Told:
 
     async def work() -> None:
         notice = Path("/n/notice")
-        await lives("recorded, and told", 40.0, do.End(3), record=True, notice_file=notice)
-        await lives("nobody watches", ODD, do.End(0, Fenced("another one")), record=True)
-        await lives("not recorded", ODD, do.End(0), notice_file=notice)
+        await lives("told", 40.0, do.End(3), notice_file=notice)
+        await lives("nobody watches", ODD, do.End(0, Fenced("another one")))
+        await lives("it cannot be watched", ODD, do.End(0), notice_file=notice)
 
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, _told_node(told):
         patch.setattr(shell, "own_word", lambda command, word: f"{command} {word}")
         virtually(work())
     return told
@@ -325,54 +330,8 @@ class Client:
         return call
 
 
-def what_is_left_out_of_a_recording() -> Told:
-    """All that a machine does not look at of what somebody may have wanted to keep."""
-    told = Told()
-    contract = Contract(
-        ["train", "secret"],
-        {"KEY": "secret"},
-        removed=frozenset(["OLD"]),
-        notes=["secret", "a note"],
-        fatal_workers=True,
-        nccl_log="/l/%p",
-        port=29_517,
-        withheld={"OTHER": "secret"},
-        path_first="/secret",
-    )
-    named = reply().model_copy(update={"credential": "secret", "slot": SLOT})
-    offer = replace(OFFER, join_id="secret-secret-secret")
-    secret = RunError("password=secret", hint="none")
-    said: tuple[inputs.Input, ...] = (
-        inputs.Joined(4, named, "http://a"),
-        inputs.Offered(5, offer),
-        inputs.Armed(6, contract, warm=True),
-        inputs.Armed(6, Contract([], {}, port=None)),
-        inputs.Failed(7, secret),
-        inputs.Tick(),
-        inputs.SignalCame(15),
-    )
-    for one in said:
-        bare = recorded._without_secrets(one)
-        told.of(type(one).__name__, repr(bare), bare is one, repr(one).count("secret"))
-    actions, step = recorded._start({"rules": RULES}, 5.0)
-    told.of("begins", *map(words, actions))
-    for at, one in (
-        (6.0, inputs.Tick()),
-        (7.5, inputs.SignalCame(15)),
-        (8.0, inputs.SignalCame(15)),
-    ):
-        told.of(f"{at} {one}", *map(words, step(one, at)))
-    codec = recorded.CODEC
-    told.of(
-        "codec", codec.of, sorted(codec.made_with), codec.hide("token=abcdefgh at https://me:pw@h")
-    )
-    told.of("inputs", *sorted(kind.__name__ for kind in codec.inputs))
-    return told
-
-
 COURSES: dict[str, Callable[[], Told]] = {
-    one.__name__: one
-    for one in (how_a_start_goes, how_a_shell_is_recorded, what_is_left_out_of_a_recording)
+    one.__name__: one for one in (how_a_start_goes, how_a_shell_lives)
 }
 
 

@@ -27,6 +27,7 @@ from tests.worker.agent.drive import (
     BASE,
     OFFER,
     PLAN,
+    POLL,
     PROGRAM,
     RESULT,
     RULES,
@@ -81,6 +82,7 @@ ENDINGS = [
 views = st.builds(
     NodeView,
     seq=st.integers(0, 9),
+    poll_seconds=st.just(POLL),
     phase=st.sampled_from([*Phase, Phase.ARMING, Phase.ARMING]),
     epoch=st.integers(1, 2),
     reason=st.sampled_from(["", "1 of 2 nodes joined, 5 s left"]),
@@ -122,7 +124,7 @@ def good(effect: Effect, draw: st.DrawFn) -> Input:
             return inputs.Offered(number, OFFER)
         case do.Join():
             fence = draw(st.sampled_from([None, FENCE]))
-            joined = reply(acks_in_watch=draw(st.booleans()), fence=fence)
+            joined = reply(fence=fence)
             return inputs.Joined(number, joined, BASE)
         case do.Visit():
             bad = PairProbe(slot=0, outcome="timeout")
@@ -197,9 +199,9 @@ def test_once_all_is_answered_or_late_it_ends(data: st.DataObject) -> None:
     states = "running running starting acknowledging arming verifying joined connecting begun"
     contract = draw(st.sampled_from([PROGRAM, NCCL, SERVING]))
     rules = replace(RULES, join_timeout=9.0, orphan_timeout=20.0, remote=draw(st.booleans()))
-    state, rides = draw(st.sampled_from(states.split())), draw(st.booleans())
+    state = draw(st.sampled_from(states.split()))
     fence = draw(st.sampled_from([None, FENCE, FENCE]))
-    world = World(to(state, rules, contract, acks_in_watch=rides, fence=fence))
+    world = World(to(state, rules, contract, fence=fence))
     for _ in range(draw(st.integers(5, 30))):
         anything(world, draw)
     hangs = draw(st.booleans())

@@ -139,13 +139,9 @@ def test_work_is_no_movement_once_the_program_is_on_its_way() -> None:
 # --- what is told of it ---------------------------------------------------------------------------
 
 
-def running(rules: Rules = RULES, *, takes_quiet: bool = True) -> Drive:
-    """A node whose program runs, at 0, on a registry that can be told."""
-    drive = to("running", rules)
-    assert drive.node.member is not None
-    member = replace(drive.node.member, takes_quiet=takes_quiet)
-    drive.node = replace(drive.node, member=member)
-    return drive
+def running(rules: Rules = RULES) -> Drive:
+    """A node whose program runs, at 0."""
+    return to("running", rules)
 
 
 def sampled(drive: Drive, at: float, one: Sample) -> list[Report]:
@@ -229,16 +225,11 @@ def test_who_gives_a_time_for_stalls_is_told_of_one_at_the_start_by_then(
     assert sampled(drive, judged + 2.0, Sample(((-1, -1), (-1, -1)))) == quiet(judged)
 
 
-def test_an_older_registry_is_not_told() -> None:
-    drive = running(takes_quiet=False)
-    sampled(drive, 20.0, sample(40))
-    assert sampled(drive, 9_000.0, sample(40)) == []
-
-
 def test_a_program_that_is_being_stopped_moves_as_it_likes() -> None:
     drive = running()
     sampled(drive, 20.0, sample(40))
     TERM(drive)
+    drive.taken()
     assert sampled(drive, 900.0, sample(40)) == []
 
 

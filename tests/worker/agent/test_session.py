@@ -27,7 +27,7 @@ from worker.agent.visiting import visit
 from worker.probe.packets import Identity
 from worker.settings import WorkerSettings
 
-VIEW = NodeView(seq=4, phase=Phase.GATHERING, epoch=1, reason="")
+VIEW = NodeView(seq=4, phase=Phase.GATHERING, epoch=1, reason="", poll_seconds=2.0)
 REPORT = ExitReport(epoch=1, exit_code=3)
 
 

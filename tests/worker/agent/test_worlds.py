@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,13 +23,9 @@ def world(size: int, *places: int, whole: bool = False) -> RankWorld:
 ALONE, ALL = world(1, 0, whole=True), world(5, 3)
 
 
-def running(*, takes_worlds: bool = True) -> Drive:
-    """A node whose program runs on a registry that can be told."""
-    drive = to("running")
-    assert drive.node.member is not None
-    member = replace(drive.node.member, takes_worlds=takes_worlds)
-    drive.node = replace(drive.node, member=member)
-    return drive
+def running() -> Drive:
+    """A node whose program runs."""
+    return to("running")
 
 
 def seen(drive: Drive, *worlds: RankWorld) -> list[Report]:
@@ -65,13 +60,10 @@ def test_how_it_went_on_is_told_and_what_is_no_longer_so_is_not() -> None:
     assert told(done) == reported(ALONE, ALL)
 
 
-def test_an_older_registry_is_not_told() -> None:
-    assert seen(running(takes_worlds=False), ALONE) == []
-
-
 def test_a_program_that_is_being_stopped_tells_nothing_more() -> None:
     drive = running()
     TERM(drive)
+    drive.taken()
     assert seen(drive, ALONE) == []
 
 
