@@ -9,25 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 Input = TypeVar("Input")
 Action = TypeVar("Action")
-
-
-class Recorder(Protocol):
-    """Writes down what a machine takes in; see `rendezvous.recording`."""
-
-    def begin(self, made_with: Mapping[str, Any], at: float, actions: Sequence[Any] = ()) -> None:
-        """The machine was made at this time, with this, and has this done first."""
-
-    def take(self, said: Any, at: float, actions: Sequence[Any]) -> None:
-        """The machine took this in at this time, and had this done about it."""
-
-    async def close(self) -> None:
-        """The machine takes nothing in any more."""
 
 
 class Shell(Generic[Input, Action]):
@@ -41,7 +28,6 @@ class Shell(Generic[Input, Action]):
         tick: The input that says nothing but what time it is.
         act: Carries out one action: it starts an effect, or does something that cannot fail.
         broken: The input for an effect that raised what nobody expected.
-        recorder: Is told of each input; None: nobody is.
     """
 
     def __init__(
@@ -52,14 +38,12 @@ class Shell(Generic[Input, Action]):
         tick: Input,
         act: Callable[[Action], None],
         broken: Callable[[int, Exception], Input],
-        recorder: Recorder | None = None,
     ) -> None:
         self._step = step
         self._due = due
         self._tick = tick
         self._act = act
         self._broken = broken
-        self._recorder = recorder
         self._inbox: deque[Input] = deque()
         self._effects: dict[int, asyncio.Task[Any]] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -93,8 +77,6 @@ class Shell(Generic[Input, Action]):
         for number in list(self._effects):
             self.drop(number)
         await asyncio.gather(*tasks, return_exceptions=True)
-        if self._recorder is not None:
-            await self._recorder.close()
 
     def _ended(self, number: int, task: asyncio.Task[Any]) -> None:
         if self._effects.get(number) is not task:  # it was dropped
@@ -116,19 +98,10 @@ class Shell(Generic[Input, Action]):
         clock = asyncio.get_running_loop().time
         self._fed = False
         while self._inbox and not self._closed:
-            for action in self._decide(self._inbox.popleft(), clock()):
+            for action in self._step(self._inbox.popleft(), clock()):
                 self._act(action)
         if not self._closed:
             self._set_timer()
-
-    def _decide(self, said: Input, now: float) -> Sequence[Action]:
-        actions: Sequence[Action] = ()
-        try:
-            actions = self._step(said, now)
-        finally:  # what a machine fails at is recorded as well
-            if self._recorder is not None:
-                self._recorder.take(said, now, actions)
-        return actions
 
     def _set_timer(self) -> None:
         if self._timer is not None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
+from launcher.cli.at_registry import URL, at_registry
 from launcher.cli.completion import run_ids
 from launcher.cli.process import exit_with, need_launcher_packages
-from launcher.cli.runs import STATE_DIR, folder_and_run
+from launcher.cli.runs import STATE_DIR, folder_and_run, root_folder
 from launcher.cli.since import Since
 from launcher.options import WholeNumberFrom
 from rendezvous.wire.errors import UsageError
@@ -81,9 +83,11 @@ class _Text(click.ParamType[str]):
 )
 @click.option("--follow", is_flag=True, help="Keep streaming new lines until the run ends.")
 @click.option("--registry", is_flag=True, help="Also show what the registry and the agents log.")
+@URL
 def logs(
     run: str,
     state_dir: Path | None,
+    url: str | None,
     texts: tuple[str, ...],
     level: Any,
     lines: int | None,
@@ -94,7 +98,8 @@ def logs(
 
     Reads the log files on this machine and those of the run's scheduler. What neither has, the
     nodes send while the run is in progress. If the run failed, the error that ended it comes last.
-    Where a node and its log are gone, shows the last lines that it sent before it left.
+    Where a node and its log are gone, shows the last lines that it sent before it left. With
+    RDZV_REGISTRY, also shows a run that was launched on another machine, while it is in progress.
 
     \b
     Examples:
@@ -116,10 +121,15 @@ def logs(
     source = click.get_current_context().get_parameter_source("lines")
     if source is click.core.ParameterSource.DEFAULT:
         lines = None
-    from launcher.show.logs import show_logs
-    from launcher.state.find_run import find_run
     from worker.program.wanted import Wanted
 
+    chosen |= {"lines": lines, "follow": follow, "wanted": Wanted(texts, level)}
+    if (registry := at_registry(partial(root_folder, state_dir, run), run, url)) is not None:
+        from launcher.run.at_registry import read_logs
+
+        exit_with(read_logs(registry, run, os.environ, **chosen))
+    from launcher.show.logs import show_logs
+    from launcher.state.find_run import find_run
+
     state = find_run(*folder_and_run(state_dir, run))
-    wanted = Wanted(texts, level)
-    exit_with(show_logs(state, os.environ, lines=lines, follow=follow, wanted=wanted, **chosen))
+    exit_with(show_logs(state, os.environ, **chosen))

@@ -6,11 +6,13 @@ import os
 import re
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
+from launcher.cli.at_registry import URL, at_registry
 from launcher.cli.completion import run_ids
 from launcher.cli.process import exit_with, need_launcher_packages
 from launcher.options import NotANumber, WholeNumberFrom
@@ -102,9 +104,11 @@ def _look_into(folder: Path) -> None:
     "--all", "everything", is_flag=True, help="List all launches, not only the newest 20."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@URL
 def status(
     run: str | None,
     state_dir: Path | None,
+    url: str | None,
     env_node: int | None,
     checks: bool,
     matrix: str | None,
@@ -115,18 +119,26 @@ def status(
 ) -> None:
     """List what was launched on this machine, newest first, or show one run.
 
+    With RDZV_REGISTRY, also shows a run that was launched on another machine.
+
     \b
     Examples:
       rdzv status
       rdzv status llama-7b
     """
     need_launcher_packages()
-    from launcher.show.parts import check_parts, show_parts
+    from launcher.show.parts import check_parts, refuse_parts, show_parts
 
     given = {"--env": env_node, "--checks": checks or None, "--matrix": matrix}
     given |= {"--epochs": epochs or None, "--machines": machines or None}
     asked = {flag: value for flag, value in given.items() if value is not None}
     check_parts(asked, run, as_json=as_json)
+    if (registry := at_registry(partial(root_folder, state_dir, run), run, url)) is not None:
+        from launcher.run.at_registry import list_runs, show_run
+
+        refuse_parts(asked)
+        shows = list_runs(registry, as_json=as_json) if run is None else None
+        exit_with(shows or show_run(registry, run or "", as_json=as_json))
     if run is None:
         root = root_folder(state_dir)
     else:
@@ -175,10 +187,11 @@ def metrics(run: str, state_dir: Path | None, plot: Path | None, as_json: bool) 
 @click.argument("run", shell_complete=run_ids)
 @STATE_DIR
 @click.option("--reason", default="", help="Reason to record.")
-def cancel(run: str, state_dir: Path | None, reason: str) -> None:
-    """Cancel a run launched on this machine.
+@URL
+def cancel(run: str, state_dir: Path | None, reason: str, url: str | None) -> None:
+    """Cancel a run launched on this machine, or with RDZV_REGISTRY on another one.
 
-    Also cleans up after a launcher that was killed.
+    Also cleans up after a launcher that was killed on this machine.
 
     \b
     Example:
@@ -187,6 +200,10 @@ def cancel(run: str, state_dir: Path | None, reason: str) -> None:
     need_launcher_packages()
     from launcher.run.cancel import cancel_run
 
+    if (registry := at_registry(partial(root_folder, state_dir, run), run, url)) is not None:
+        from launcher.run.at_registry import cancel as cancel_there
+
+        exit_with(cancel_there(registry, run, reason))
     root, run = folder_and_run(state_dir, run, acts=True)
     exit_with(cancel_run(root, run, reason, os.environ))
 
@@ -359,39 +376,22 @@ def prune(
     sys.exit(int(ExitCode.FAILED if failed else ExitCode.OK))
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+@click.command()
 @click.argument("journal", shell_complete=run_ids)
 @STATE_DIR
 @click.option("--json", "as_json", is_flag=True, help="Print JSON objects, one per line.")
-@click.option(
-    "--otlp",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Write the phases of each node to this file instead, as OpenTelemetry spans (OTLP JSON).",
-)
-def replay(journal: str, state_dir: Path | None, as_json: bool, otlp: Path | None) -> None:
+def replay(journal: str, state_dir: Path | None, as_json: bool) -> None:
     """Show what happened in a run, event by event, with reasons.
 
     JOURNAL is the ID of a run that was launched on this machine, or a journal file (./NAME if a run
-    has the same name). With the recording of a launcher or a node, replays what it received; if it
-    now acts differently, shows the difference and exits with code 1.
+    has the same name).
 
     \b
     Example:
       rdzv replay llama-7b
     """
-    path = _journal(journal, state_dir)
-    from worker.program.recording_file import parts_of_recording
-
-    if parts := parts_of_recording(path):
-        if otlp is not None:
-            raise UsageError(f"{path} is a recording; --otlp needs a run or its journal")
-        from launcher.run.replaying import show_recording
-
-        raise SystemExit(show_recording(parts, click.echo, as_json=as_json))
     options = ["--json"] if as_json else []
-    options += ["--otlp", str(otlp.absolute())] if otlp is not None else []
-    words = own_command("_replay", str(path), *options)
+    words = own_command("_replay", str(_journal(journal, state_dir)), *options)
     # A Ctrl-C waits until the new interpreter is here: before, it would show a traceback.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     os.execv(sys.executable, words)  # noqa: S606
@@ -406,8 +406,8 @@ def _journal(word: str, state_dir: Path | None) -> Path:
     if "://" in word:  # and not shown: it may have a password
         raise UsageError(
             "replay reads files, and no database",
-            hint="of a run at a standing registry, replay its launcher's recording: "
-            "rdzv replay STATE_DIR/RUN/recording.jsonl",
+            hint="the events of a run at a standing registry are on its page while it is in "
+            "progress: rdzv ui RUN; rdzv launch --json prints them",
         )
     path = Path(word)
     if "/" in word and os.path.isfile(path):

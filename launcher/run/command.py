@@ -169,10 +169,6 @@ async def _launch(
         work = Launch(prepared, state, board, world)
         async with page_beside(prepared.settings, state, world.echo):
             outcome = await work.go()
-        if work.result is not None and work.result.status == "ok":
-            from launcher.run.recorded import drop_if_long
-
-            drop_if_long(state.path)
     finally:
         state.release()
         if watch is not None:

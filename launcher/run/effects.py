@@ -36,6 +36,8 @@ from rendezvous.wire.words import printable
 
 _CREATOR_SECONDS = 10.0
 _REQUEST_SECONDS = 5.0
+_REPLICA_SECONDS = 2.0
+"""As long as a node waits: then another replica may have the run."""
 _KILL_SECONDS = 5.0
 _MOST_HANDLE = 253
 
@@ -52,10 +54,11 @@ class Clients:
     def of(footing: Footing, world: LaunchEnvironment) -> Clients:
         """Those of a launch."""
         near, keys = footing.near, footing.keys
+        seconds = _REPLICA_SECONDS if near.replicas else _REQUEST_SECONDS
         return Clients(
             world.client(near, footing.creator, _CREATOR_SECONDS),
-            world.client(near, keys.admin, _REQUEST_SECONDS),
-            world.client(near, keys.read, _REQUEST_SECONDS),
+            world.client(near, keys.admin, seconds),
+            world.client(near, keys.read, seconds),
         )
 
     async def close(self) -> None:
@@ -97,6 +100,8 @@ class Effects:
         self._words: WordsKeeper | None = None
         self._child: Child | None = None
         self._said_end = False
+        self._seen = 0  # the number of the last event that was shown
+        self._reading: asyncio.Task[bool] | None = None
         self._starting = asyncio.Lock()
         self._is_new = False
         self._names = Names(
@@ -192,6 +197,8 @@ class Effects:
                 return inputs.Done(number)
             case do.AskStatus(after=after, wait=wait):
                 found = await clients.admin.status(run, after=after, wait=wait)
+                if clients.viewer.lines.is_elsewhere(clients.admin.base) and self._reading:
+                    self._reading.cancel()  # the former owner of the run may be cut off
                 return inputs.StatusCame(number, found)
             case do.CancelRun(reason=reason):
                 words = cancel_reason(reason, self._names)
@@ -227,15 +234,25 @@ class Effects:
 
     async def _follow_events(self, action: do.FollowEvents) -> Input:
         """What is shown must not end what is done."""
-        assert self._clients is not None
-        after, broken = action.after, False
+        self._seen = action.after
+        reading = self._reading = asyncio.create_task(self._read_events())
         try:
-            async for line in self._clients.viewer.events(self._state.run, after):
-                after = line.number
+            await asyncio.wait({reading})
+        finally:
+            reading.cancel()
+        broken = reading.cancelled() or reading.result()
+        return inputs.EventsOver(action.id, self._seen, broken, self._world.jitter())
+
+    async def _read_events(self) -> bool:
+        """Show them to the end of the run; whether they broke off before."""
+        assert self._clients is not None
+        try:
+            async for line in self._clients.viewer.events(self._state.run, self._seen):
+                self._seen = line.number
                 self._board.event(line, said=self._said_end and line.kind == "cancelled")
         except RdzvError:
-            broken = True
-        return inputs.EventsOver(action.id, after, broken, self._world.jitter())
+            return True
+        return False
 
     async def _fetch_metrics(self, action: do.FetchMetrics) -> Input:
         if self._keeper is None:

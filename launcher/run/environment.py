@@ -42,7 +42,6 @@ from worker.program.output import make_private
 from worker.program.process import ending_signals
 
 if TYPE_CHECKING:
-    from rendezvous.shell import Recorder
     from rendezvous.talk.client import RegistryClient
 
 _LAUNCH_ID_BYTES = 5
@@ -166,12 +165,6 @@ class LaunchEnvironment:
         from launcher.run.last_words_files import LastWordsFiles  # needed where a run fails
 
         return LastWordsFiles(admin, state.run, state.last_words, say)
-
-    def recorder(self, state: StateDir) -> Recorder | None:
-        """What writes down all that the launch's machine hears; None: nothing does."""
-        from launcher.run.recorded import NAME, record_into  # not needed before the first line
-
-        return record_into(state.path / NAME)
 
     def on_signals(self, tell: Callable[[int], None]) -> None:
         """Have this told of each signal that ends a launch."""

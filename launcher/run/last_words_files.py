@@ -49,8 +49,7 @@ class LastWordsFiles:
         self._texts: dict[_Key, dict[int, KeptText]] = {}
 
     async def fetch(self) -> None:
-        """Write what is new at the registry; what fails here must end nothing. An older registry
-        has none."""
+        """Write what is new at the registry; what fails here must end nothing."""
         new = set[_Key]()
         with contextlib.suppress(RdzvError, TimeoutError):
             async with timeout(FETCH_SECONDS):

@@ -64,7 +64,8 @@ def serve(settings: ServeSettings, environ: Mapping[str, str], token: str | None
         ) from exc
     sock = listen(settings.port, address=settings.listen, exact=True)
     loopback = is_loopback(settings.listen)
-    tls = not loopback and not settings.behind_ingress
+    # 'rdzv token registry' knows no replica's --listen: of replicas, only --behind-ingress decides.
+    tls = not settings.behind_ingress and (shared is not None or not loopback)
     secret = shared or state.secret()
     own = _own_addresses(settings)
     addresses = _addresses(settings, own)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from launcher.run import actions as do
-from launcher.run import inputs, recorded
+from launcher.run import inputs
 from launcher.run.clearing import Clearance
 from launcher.run.effects import Effects
 from launcher.run.environment import LaunchEnvironment
@@ -47,18 +47,13 @@ class Launch:
         self._effects = Effects(prepared, state, board, world, self._feed)
         surveyor, remains = self._effects.surveyor, self._effects.remains
         found = OnDisk(surveyor.former(), remains.left(), remains.own(), tuple(remains.unknown))
-        made_with = prepared.facts(), found, surveyor.wanted()
-        self.machine = Machine.of(*made_with)
-        recorder = world.recorder(state)
-        if recorder is not None:
-            recorder.begin(recorded.made_with(*made_with), asyncio.get_running_loop().time())
+        self.machine = Machine.of(prepared.facts(), found, surveyor.wanted())
         self._shell: Shell[Input, do.Action] = Shell(
             self._step,
             self.machine.due,
             tick=inputs.Due(),
             act=self._act,
             broken=self._broken,
-            recorder=recorder,
         )
         self._over: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._faults: dict[int, Exception] = {}

@@ -13,7 +13,7 @@ from launcher.state.state_dir import StateDir
 from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.log_views import open_view, read_view
 from rendezvous.wire.errors import NotFound, RdzvError, RunOver, Unavailable
-from rendezvous.wire.log_view import MAX_LINES, RunView, ViewCall, ViewPart, ViewRequest
+from rendezvous.wire.log_view import MAX_LINES, RunView, ViewPart, ViewRequest
 from rendezvous.wire.words import node_name, printable
 
 _WAIT_SECONDS = 20.0
@@ -81,7 +81,7 @@ async def view_lines(
 async def _parts(
     client: RegistryClient, run: str, request: ViewRequest
 ) -> AsyncGenerator[tuple[int, ViewPart], None]:
-    view = (await _open(client, run, request)).view
+    view = (await open_view(client, run, request)).view
     after, over, shown = 0, False, False
     while not over:
         try:
@@ -101,18 +101,6 @@ async def _parts(
         click.echo(f"rdzv: {words}", err=True)
     if missing and not shown:
         raise RdzvError(missing[-1])
-
-
-async def _open(client: RegistryClient, run: str, request: ViewRequest) -> ViewCall:
-    try:
-        return await open_view(client, run, request)
-    except NotFound as exc:
-        if "/views" not in exc.message:
-            raise
-        raise RdzvError(
-            f"the registry of run '{run}' cannot show output: {exc.message}",
-            hint="its version may be older than this one's",
-        ) from exc
 
 
 def _missing(found: RunView) -> list[str]:

@@ -25,6 +25,7 @@ from launcher.show.launcher_reports import (
     without_reports,
 )
 from launcher.show.log_sources import Chosen, Source, Which
+from launcher.show.log_views import Connect
 from launcher.state.state_dir import StateDir
 from rendezvous.wire.errors import RdzvError, UsageError
 from rendezvous.wire.log_view import MAX_LINES
@@ -38,7 +39,13 @@ _AT_ONCE = 8
 
 
 async def show_logs(
-    state: StateDir, environ: Mapping[str, str], *, lines: int | None, follow: bool, **chosen: Any
+    state: StateDir,
+    environ: Mapping[str, str],
+    *,
+    lines: int | None,
+    follow: bool,
+    connect: Connect | None = None,
+    **chosen: Any,
 ) -> int:
     """Print the newest lines of each log of a run, or of one node; returns the exit code.
 
@@ -50,10 +57,11 @@ async def show_logs(
         lines: How many of each; None: 20 without what launchers print at their end, or where
             `since` is given all that it leaves.
         follow: Go on with what comes, until the run is over.
+        connect: See `Which`.
         chosen: As `Chosen` has it.
     """
     asked = Chosen(**chosen)
-    which = Which(state, environ, asked)
+    which = Which(state, environ, asked, connect)
     result = None if state.is_held() else state.result()
     most = _Most(lines, asked.since, result)
     if follow:

@@ -18,7 +18,7 @@ from launcher.terminal import fold_lines, width_of
 from rendezvous.hang import Verdict, groups_of, look_at
 from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.looks import begin_look, look_so_far
-from rendezvous.wire.errors import NotFound, RdzvError, TooManyRequests
+from rendezvous.wire.errors import RdzvError, TooManyRequests
 from rendezvous.wire.look import Frame, RankLook, RunLook, Stack
 from rendezvous.wire.words import listed, node_name, printable, seconds_text, spans_text
 
@@ -100,11 +100,6 @@ async def _begin(client: RegistryClient, run: str) -> RunLook:
         except TooManyRequests as exc:
             waiting = exc
             await asyncio.sleep(1.0)
-        except NotFound as exc:
-            raise RdzvError(
-                f"the registry of run '{run}' cannot look at ranks: {exc.message}",
-                hint="its version may be older than this one's",
-            ) from exc
     raise waiting
 
 

@@ -15,7 +15,7 @@ _UNITS = (("TiB", 10 << 40, 1 << 40), ("GiB", 1 << 30, 1 << 30), ("MiB", 0, 1 <<
 _NAMES_AT = 2
 WORDS_AT = 20
 """In which column of a line the words begin."""
-_NOT_TOLD = "not reported: its program has not started, its rdzv is older, or --stall is off"
+_NOT_TOLD = "not reported: its program has not started, or --stall is off"
 
 
 def machine_facts(one: NodeMachine) -> list[list[str]]:

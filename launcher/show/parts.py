@@ -27,6 +27,15 @@ def check_parts(asked: Mapping[str, Any], run: str | None, *, as_json: bool) -> 
         )
 
 
+def refuse_parts(asked: Mapping[str, Any]) -> None:
+    """Refuse views of a run that was launched on another machine. Raises UsageError."""
+    if asked:
+        raise UsageError(
+            f"the files that {' and '.join(asked)} shows are on the machine that launched the run",
+            hint="use it there",
+        )
+
+
 async def show_parts(root: Path, run: str, asked: Mapping[str, Any], *, as_json: bool) -> int:
     """Print each view that was asked for, in the order of the help. Raises RdzvError.
 

@@ -14,9 +14,11 @@ from rendezvous.talk.dialling import dial_name
 from rendezvous.talk.failures import Fault, NetworkFailure, dial_words
 from rendezvous.talk.join_string import RegistryPlace, RegistryString, with_port
 from rendezvous.talk.network import Answer, Line, Network, Request
+from rendezvous.version import rdzv_version
 from rendezvous.wire.checks import Check, Level
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.node import Finding
+from rendezvous.wire.protocol import HEADER, PROTOCOL, Speaker, same_rdzv
 from rendezvous.wire.types import Problem
 from worker.preflight.verdict import Verdict
 
@@ -37,12 +39,14 @@ class Proven:
         status: What `/readyz` answered, as HTTP has it.
         why_not: Why it cannot serve now, in its own words.
         refusal: Why it refuses the credential; empty where it does not, or was not asked.
+        protocol: That it speaks.
     """
 
     version: str
     status: int
     why_not: str = ""
     refusal: str = ""
+    protocol: int = PROTOCOL
 
 
 Seen = Proven | NetworkFailure
@@ -105,6 +109,9 @@ async def _look_at(network: Network, registry: RegistryString, address: str) -> 
 async def _ask(line: Line, registry: RegistryString) -> Proven:
     ready = await line.request(Request("GET", "/readyz", {}), REQUEST_SECONDS)
     version = ready.headers.get("x-rdzv", "")
+    said = Speaker.from_header(ready.headers.get(HEADER, ""))
+    if said.protocol not in (None, PROTOCOL):
+        return Proven(version, ready.status, protocol=said.protocol)
     if ready.status != 200:
         return Proven(version, ready.status, why_not=_words(ready))
     shown = {"authorization": f"Bearer {registry.credential.text()}"}
@@ -130,7 +137,10 @@ def judge(place: RegistryPlace, seen: Mapping[str, Seen]) -> list[Verdict]:
     """
     if not seen:
         return [Verdict("fail", "RDZV_REGISTRY names no address", expected=_EXPECTED)]
-    is_served = any(isinstance(one, Proven) and one.status == 200 for one in seen.values())
+    is_served = any(
+        isinstance(one, Proven) and one.status == 200 and one.protocol == PROTOCOL
+        for one in seen.values()
+    )
     return [
         verdict for name, one in seen.items() for verdict in _judged(place, name, one, is_served)
     ]
@@ -158,6 +168,16 @@ def _judged(place: RegistryPlace, name: str, one: Seen, is_served: bool) -> Iter
 
 def _proven(place: RegistryPlace, subject: str, one: Proven, is_served: bool) -> Verdict:
     how = "plain HTTP" if place.trust == "plain" else "TLS, with the right key"
+    if one.protocol != PROTOCOL:
+        them, us = Speaker("it", one.protocol, one.version), Speaker("", PROTOCOL, rdzv_version())
+        return Verdict(
+            "warn" if is_served else "fail",
+            f"the right registry, but {them.name} {them.says()}, and this rdzv {us.says()}",
+            subject,
+            _EXPECTED,
+            "it refuses every launch from here",
+            same_rdzv(one.version),
+        )
     if one.status == 503:
         return Verdict(
             "warn" if is_served else "fail",
@@ -173,8 +193,8 @@ def _proven(place: RegistryPlace, subject: str, one: Proven, is_served: bool) ->
             f"the right registry, but it cannot say whether it is ready: {one.why_not}",
             subject,
             _EXPECTED,
-            "it has another version of rdzv",
-            "use the same version of rdzv everywhere",
+            "something between here and the registry may have answered",
+            "check the proxy or ingress in front of it",
         )
     if one.refusal:
         return Verdict(
@@ -194,6 +214,8 @@ def _cure(fault: Fault, subject: str) -> str:
             "take the RDZV_REGISTRY of that registry: the file that 'rdzv serve' named there, or "
             "'rdzv token registry' with the RDZV_TOKEN of its replicas; or correct the address"
         )
+    if fault is Fault.OTHER_PROTOCOL:
+        return same_rdzv("")
     if fault in _NAMES:
         return "check the name, and that this machine's name server knows it: getent hosts NAME"
     if fault is Fault.REFUSED:

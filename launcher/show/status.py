@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -47,16 +49,25 @@ async def show_status(root: Path, run: str, *, as_json: bool) -> int:
         click.echo(fold_lines(words, width, _WORDS_AT))
         _echo_former(state)
         return 0
+    status = await _ask(state)
+    print_status(status, await _ask_metrics(state), former_values(state), as_json=as_json)
+    if not as_json:
+        _echo_former(state)
+    return 0
+
+
+def print_status(
+    status: RunStatus, metrics: RunMetrics | None, more: Mapping[str, Any], *, as_json: bool
+) -> None:
+    """Print how a run that lives stands; as JSON with `more` of it."""
     from rich.console import Console, Group
 
-    status = await _ask(state)
-    metrics = await _ask_metrics(state)
     rows = metrics.rows if metrics is not None else []
     if as_json:
         values = [row.model_dump() for row in rows]
-        told = status.model_dump(mode="json") | {"metrics": values} | former_values(state)
+        told = status.model_dump(mode="json") | {"metrics": values} | dict(more)
         click.echo(json.dumps(told, indent=1))
-        return 0
+        return
     Console(file=sys.stdout, highlight=False).print(draw(status))
     for ask in status.refused:
         words = f"refused: {ask.words}, last {ask.last_seconds:.0f} s ago"
@@ -64,8 +75,6 @@ async def show_status(root: Path, run: str, *, as_json: bool) -> int:
     if metrics is not None and rows:
         elapsed = metrics.elapsed_seconds
         show(Group("", draw_metrics(rows, status=status, elapsed_seconds=elapsed)))
-    _echo_former(state)
-    return 0
 
 
 def _echo_former(state: StateDir) -> None:

@@ -39,5 +39,5 @@ def former_launches(run: Path) -> list[FormerLaunch]:
 def with_former(run: Path, launch: FormerLaunch) -> bytes:
     """What the file holds once this launch is a former one, too."""
     older = [one for one in former_launches(run) if one.record.launch_id != launch.record.launch_id]
-    lines = [one.model_dump_json(by_alias=True) for one in [launch, *older[: _MOST - 1]]]
+    lines = [one.model_dump_json() for one in [launch, *older[: _MOST - 1]]]
     return "".join(f"{line}\n" for line in lines).encode()

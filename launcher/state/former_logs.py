@@ -15,7 +15,7 @@ FORMER_LOGS = "former-logs"
 OWN_LOGS = (
     r"(registry|agent-\d+)\.log|(node|rank|launcher)-\d+(\.e\d+)?\.log(\.first|\.1)?"
     r"|(node|rank|launcher)-\d+(\.e\d+)?\.log(\.first|\.1)?\.index"
-    r"|recording-slot-\d+-\d+\.jsonl(\.first|\.1)?|nccl-[^/]+/node-\d+(\.e\d+)?\.\d+\.log"
+    r"|nccl-[^/]+/node-\d+(\.e\d+)?\.\d+\.log"
     r"|node-\d+/(hostfile|hostfile\.mpich|table\.json|notice\.json|\.[^/]+\.new)"
     r"|node-\d+/bin/(rdzv-rsh|ssh|\.(rdzv-rsh|ssh)\.\d+)"
 )

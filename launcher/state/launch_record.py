@@ -24,7 +24,7 @@ class LaunchRecord(BaseModel):
         fingerprint: Of what the registry does not compare when it is launched again.
     """
 
-    model_config = ConfigDict(extra="ignore", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(extra="ignore", frozen=True)
 
     run: str
     launch_id: str
@@ -33,7 +33,7 @@ class LaunchRecord(BaseModel):
     owns_registry: bool = True
     host: str = ""
     nodes: str = ""
-    options: dict[str, Any] = Field({}, alias="wishes")
+    options: dict[str, Any] = Field({})
     fingerprint: str = ""
     pid: int = 0
     started_at: float = 0.0

@@ -27,10 +27,10 @@ DAY_SECONDS = 86_400.0
 _MOST_SECONDS = 0.3
 """What pruning may add to a launch; the next one goes on."""
 
-_WRITTEN = ("launch.json", "result.json", "recording.jsonl", "journal.sqlite", "journal.sqlite-wal")
+_WRITTEN = ("launch.json", "result.json", "metrics.jsonl", "journal.sqlite", "journal.sqlite-wal")
 _FILES = re.compile(
     r"(launch|registry|result|status|table|report|machines)\.json|secret|key\.pem|certificate\.(pem|der)"
-    r"|(worker-runs|metrics|former-launches)\.jsonl|recording\.jsonl(\.first|\.1)?|\.[^/]+\.new"
+    r"|(worker-runs|metrics|former-launches)\.jsonl|\.[^/]+\.new"
     r"|journal\.sqlite(-wal|-shm|-journal)?|submissions/[^/]+"
     rf"|(logs|{FORMER_LOGS})/({OWN_LOGS})|({FORMER_LOGS}/)?{LAST_WORDS}/{WORDS_FILES}"
 )

@@ -12,7 +12,6 @@
     report.json      what was checked before that
     machines.json    what the nodes' machines are, and how they stood last
     metrics.jsonl    what the programs have told of their progress, a row a line
-    recording.jsonl  what the launcher has heard, for `rdzv replay`
     last-words/      what the ranks of programs that failed have printed last
     result.json      how the launch ended
     logs/            one file for each node, and the registry's own
@@ -257,7 +256,7 @@ class StateDir:
 
     def write_record(self, record: LaunchRecord) -> None:
         """Write down this launch."""
-        self.write(run_secret.RECORD, record.model_dump_json(indent=1, by_alias=True).encode())
+        self.write(run_secret.RECORD, record.model_dump_json(indent=1).encode())
 
     def has_secret(self) -> bool:
         """Whether the newest launch's secret is there."""

@@ -23,7 +23,7 @@ from launcher.ui import asked
 from launcher.ui.acts import Act, carry_out
 from launcher.ui.door import LOOPBACK_NAMES, own_pages, session_of
 from launcher.ui.log_pieces import chosen_of, log_pieces
-from launcher.ui.page import SECURITY_POLICY, Page, docs_page
+from launcher.ui.page import SECURITY_POLICY, SERVER, Page, docs_page
 from launcher.ui.runs import Runs
 from launcher.ui.scraped import Scraped
 from launcher.ui.sessions import Sessions
@@ -32,6 +32,7 @@ from launcher.ui.viewed import Viewed
 from rendezvous.serving.answers import SECURITY_HEADERS
 from rendezvous.serving.guard import Guard, read_body
 from rendezvous.serving.limiter import FailedLogins
+from rendezvous.serving.other_protocol import refuse_other_protocol
 from rendezvous.version import rdzv_version
 from rendezvous.wire.errors import (
     BadRequest,
@@ -143,6 +144,7 @@ class App:
             return await self._scraped.answer(scope)
         if not api:
             return self._static(scope)
+        refuse_other_protocol(scope, SERVER, hint="load this page again")
         if rest == "session":
             _need(scope, "POST")
             return await self._open(scope, receive)

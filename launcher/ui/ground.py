@@ -17,7 +17,7 @@ from rendezvous.talk.join_string import ViewString
 from rendezvous.wire.errors import UsageError
 
 if TYPE_CHECKING:
-    from launcher.ui.elsewhere import Elsewhere
+    from launcher.run.elsewhere import Elsewhere
 
 
 @frozen
@@ -60,8 +60,9 @@ def ground(root: Path, view: ViewString | None, url: str | None, *, acts: bool) 
             "RDZV_VIEW lets a page see a run, and not act",
             hint="use --ui-actions on the machine that launched the run",
         )
-    from launcher.ui.elsewhere import Elsewhere, ViewKeys, place_at
+    from launcher.run.elsewhere import Elsewhere, place_at
+    from launcher.ui.view_keys import ViewKeys
 
-    place = view.place if url is None else place_at(view, url)
+    place = view.place if url is None else place_at(view.place, url)
     with tempfile.TemporaryDirectory(prefix="rdzv-ui-") as folder:
         yield Ground(Path(folder), ViewKeys(view), Elsewhere(Path(folder), view, place))

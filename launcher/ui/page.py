@@ -11,6 +11,7 @@ import base64
 import functools
 import graphlib
 import hashlib
+import html
 import json
 import re
 from collections.abc import Mapping
@@ -18,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.ui.shapes import Saved
+from rendezvous.version import rdzv_version
+from rendezvous.wire.protocol import HEADER, PROTOCOL, Speaker
 
 _IMPORT = re.compile(r'^import \{ (\w+(?:, \w+)*) \} from "\./(\w+)\.js";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function\*?|class|const) (\w+))", re.MULTILINE)
@@ -31,6 +34,9 @@ _DOCS = Path(__file__).parents[2] / "docs"
 """Beside the packages, in a checkout as in an installation."""
 _STYLE_FOR_READERS = re.compile(r"/\*.*?\*/\s*|\s*([{};])\s*", re.DOTALL)
 
+SERVER = Speaker("the 'rdzv ui' that serves it", PROTOCOL, rdzv_version())
+_PAGE = Speaker("this page", PROTOCOL, rdzv_version())
+_REFERRER = '<meta name="referrer" content="no-referrer">\n'
 _STYLE_LINK = '<link rel="stylesheet" href="app.css">\n'
 _SCRIPT_LINK = '<script src="app.js" defer></script>\n'
 
@@ -63,10 +69,16 @@ def load() -> Page:
     style = (vendor / "uPlot.min.css").read_text("utf-8")
     style += _STYLE_FOR_READERS.sub(r"\1", (folder / "app.css").read_text("utf-8"))
     return Page(
-        index=(folder / "index.html").read_bytes(),
+        index=_with_protocol((folder / "index.html").read_text("utf-8")).encode(),
         app_css=style.encode(),
         app_js=script.encode(),
     )
+
+
+def _with_protocol(index: str) -> str:
+    """The page with what it says in the header of its requests."""
+    said = f'<meta name="{HEADER}" content="{html.escape(_PAGE.header())}">\n'
+    return index.replace(_REFERRER, _REFERRER + said)
 
 
 def docs_page(path: str) -> bytes | None:

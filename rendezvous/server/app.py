@@ -26,19 +26,21 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from rendezvous.compat import timeout
 from rendezvous.server import access
 from rendezvous.server.access import NotYours
-from rendezvous.server.asked import Asked, credential_of, newcomer, node, parse
+from rendezvous.server.asked import Asked, credential_of, newcomer, node
 from rendezvous.server.routes import ROUTES, Route, find
 from rendezvous.server.service import Service
 from rendezvous.serving.answers import Body, send_body
 from rendezvous.serving.connection import Connection
 from rendezvous.serving.guard import MAX_BODY_BYTES, Guard, read_body
 from rendezvous.serving.limiter import FailedLogins, Strangers
+from rendezvous.serving.other_protocol import refuse_other_protocol
 from rendezvous.wire.errors import (
     MethodNotAllowed,
     NotFound,
     RdzvError,
     TooManyRequests,
     Unauthorized,
+    Unavailable,
 )
 from rendezvous.wire.words import printable
 
@@ -196,6 +198,8 @@ class _Lean:
             return
         routes, values = find(scope["path"])
         route = routes.get(scope["method"])
+        if route is None or not route.any_protocol:
+            refuse_other_protocol(scope)
         if route is None:
             path = printable(scope["path"], 100)
             if routes:
@@ -232,13 +236,20 @@ async def _answer(
 
     A tenant may be revoked while it sends its body, or waits: then nothing is done, or told.
     """
+    try:
+        return await _reply(route, service, asked, receive)
+    except Unavailable as exc:
+        raise service.place.commits.instead_of(exc) from exc
+
+
+async def _reply(route: Route, service: Service, asked: Asked, receive: Receive) -> Body | Response:
     if route.is_of_run:
         await service.place.find(asked.run, asked.credential, asked.unreached)
     route.who(service, asked)
     if route.query:
         asked.query = route.read_query(asked.scope["query_string"])
     if route.body is not None:
-        asked.said = parse(route.body, await read_body(receive))
+        asked.said = route.body(await read_body(receive))
         route.check_again(service, asked)
     reply = await route.call(service, asked)
     route.check_again(service, asked)

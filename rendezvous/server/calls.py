@@ -2,35 +2,57 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import AsyncIterator
 
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from rendezvous.prometheus import CONTENT_TYPE
-from rendezvous.server.asked import (
-    Asked,
-)
+from rendezvous.server.asked import Asked, parse
+from rendezvous.server.other_protocol import refuse_node
 from rendezvous.server.prometheus import metrics_text
 from rendezvous.server.service import Service
 from rendezvous.serving.answers import Body
+from rendezvous.serving.other_protocol import REGISTRY
 from rendezvous.version import rdzv_version
-from rendezvous.wire.errors import NotFound, Unauthorized, Unavailable
+from rendezvous.wire.errors import BadRequest, NotFound, Unauthorized, Unavailable
 from rendezvous.wire.last_words import LastWordsReply
 from rendezvous.wire.log_view import ViewCall, ViewReply
 from rendezvous.wire.look import LookCall
-from rendezvous.wire.node import JoinReply
+from rendezvous.wire.node import JoinReply, JoinRequest
 from rendezvous.wire.pace import ClockReply
+from rendezvous.wire.protocol import HEADER, PROTOCOL, Greeting
 from rendezvous.wire.reports import AckReport, ReportReply
 from rendezvous.wire.tenant import TenantList
 from rendezvous.wire.words import printable
 
 LINES = "application/x-ndjson"
+_JOIN = TypeAdapter(JoinRequest)
+
+
+def read_join(data: bytes) -> JoinRequest | Greeting:
+    """A join; of a node that speaks another protocol only what tells who it is."""
+    try:
+        said = parse(_JOIN, data)
+        if said.protocol == PROTOCOL:
+            return said
+    except BadRequest:
+        with contextlib.suppress(ValidationError):
+            if (greeting := Greeting.model_validate_json(data)).protocol != PROTOCOL:
+                return greeting
+        raise
+    return Greeting.model_validate_json(data)
 
 
 async def join(service: Service, asked: Asked) -> JoinReply:
     """Take a node in; from now on it is heard of."""
+    if isinstance(asked.said, Greeting):
+        await refuse_node(
+            service.sequencer, service.access, asked.run, asked.credential, asked.said
+        )
     meters = service.sequencer.meters
     began = meters.clock()
     live, reply = await service.join(asked.run, asked.credential, asked.said, asked.source)
@@ -104,7 +126,7 @@ async def ready(service: Service, asked: Asked) -> Response:
     return _HEALTHY
 
 
-_HEALTHY = PlainTextResponse("ok\n", headers={"x-rdzv": rdzv_version()})
+_HEALTHY = PlainTextResponse("ok\n", headers={"x-rdzv": rdzv_version(), HEADER: REGISTRY.header()})
 
 
 async def measured(service: Service, asked: Asked) -> Response:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from rendezvous.server.journal import JOURNAL
 from rendezvous.server.shared_journal import Beat, Holding, Member, Usages
 from rendezvous.talk.join_string import weight
 
@@ -30,12 +31,14 @@ class Membership:
 
     Attributes:
         me: Its own id.
+        version: Of the records that it reads.
         beaten_at: When its newest beat that was answered had been sent.
         unbroken_since: Since when none has failed.
         members: What the journal said of all replicas with that.
     """
 
     me: str
+    version: int = JOURNAL
     beaten_at: float = -math.inf
     unbroken_since: float = math.inf
     members: tuple[Member, ...] = ()
@@ -62,8 +65,10 @@ class Membership:
         """The runs that this replica is to claim: what it was given, and its part of the dead's."""
         if not self.may_judge(now):
             return list(beat.given)
-        takers = [member for member in self.living() if not member.drains] or self.living()
-        return [*beat.given, *(one for one in beat.left if heir(one.run, takers) == self.me)]
+        readers = [member for member in self.living() if member.reads == self.version]
+        takers = [member for member in readers if not member.drains] or readers
+        left = [one for one in beat.left if one.version == self.version]
+        return [*beat.given, *(one for one in left if heir(one.run, takers) == self.me)]
 
     def living(self) -> list[Member]:
         """The replicas that are alive, this one among them."""
@@ -78,8 +83,12 @@ class Membership:
         return next((member for member in self.living() if member.id == owner), None)
 
     def heir(self, run: str) -> Member | None:
-        """Who is to have a run of this replica once that ends; None: nobody is there."""
-        others = [one for one in self.living() if one.id != self.me and not one.drains]
+        """Who is to have a run of this replica once that ends; None: nobody there reads it."""
+        others = [
+            one
+            for one in self.living()
+            if one.id != self.me and not one.drains and one.reads == self.version
+        ]
         chosen = heir(run, others)
         return None if chosen is None else self.found(chosen)
 

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
+from rendezvous.server.commits import Commits
 from rendezvous.talk.credentials import Credential
 
 
 class Place(Protocol):
-    """Knows which runs are here, and where the others are: see `rendezvous.server.replica`."""
+    """Knows which runs are here, and where the others are: see `rendezvous.server.replica`.
+
+    Attributes:
+        commits: Those that wait for a journal that is shared.
+    """
+
+    commits: Commits
 
     async def serve(self) -> None:
         """Keep to the others, until cancelled."""
@@ -38,7 +46,7 @@ class Place(Protocol):
         """Take no run any more, and give away those that are here: this registry will end."""
 
     def check_ready(self) -> None:
-        """Whether the journal answers; raises Unavailable."""
+        """Whether the journal answers, and acknowledges commits; raises Unavailable."""
 
     def others(self) -> list[str]:
         """Where the other replicas are that are alive, as `host:port`."""
@@ -49,6 +57,9 @@ class Place(Protocol):
 
 class Alone:
     """A registry that is the only one: every run is here."""
+
+    def __init__(self) -> None:
+        self.commits = Commits(time.monotonic)
 
     async def serve(self) -> None:
         """See the protocol."""

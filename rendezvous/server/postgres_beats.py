@@ -6,6 +6,7 @@ import secrets
 from typing import Any
 
 from rendezvous.server import postgres_schema as sql
+from rendezvous.server.commits import LATE_SECONDS, Commits
 from rendezvous.server.membership import BEAT_LIMIT_SECONDS
 from rendezvous.server.postgres_line import Line
 from rendezvous.server.postgres_members import Row, Witness
@@ -13,6 +14,10 @@ from rendezvous.server.postgres_place import Place
 from rendezvous.server.shared_journal import Holding, Member
 
 _BURIED_LEASES = 10
+_UNCONFIRMED = "none of its standbys confirms one"
+_START_ONE = (
+    "start one of its standbys; programs that run continue meanwhile. Try: rdzv docs standing"
+)
 Report = tuple[tuple[Member, ...], list[Holding], int]
 """The members, the runs that are its own or nobody's, and how often the tenants have changed."""
 
@@ -22,11 +27,13 @@ class Beats:
 
     Args:
         place: Where the database is.
-        id: Of this replica.
+        id: Of this replica, `version`: of the records that it reads.
+        commits: Those of this replica: one that waits for long may wait for a standby.
     """
 
-    def __init__(self, place: Place, id: str) -> None:  # noqa: A002
-        self._id = id
+    def __init__(self, place: Place, id: str, version: int, commits: Commits) -> None:  # noqa: A002
+        self._id, self._version = id, version
+        self._commits = commits
         # A beat need not outlive the primary, and must not wait for a standby.
         self.line = Line(
             place,
@@ -46,7 +53,8 @@ class Beats:
         Who has been silent for long is removed.
         """
         address, *more = row
-        now, tenants = await connection.fetchrow(sql.BEAT, self._id, address, self._session, *more)
+        beat = self._id, address, self._session, *more, self._version
+        now, tenants = await connection.fetchrow(sql.BEAT, *beat)
         rows = [Row(**row) for row in await connection.fetch(sql.MEMBERS, sql.LOCKS)]
         members = self._witness.members(rows, now=now, lease_seconds=lease_seconds)
         longest = _BURIED_LEASES * lease_seconds
@@ -56,6 +64,9 @@ class Beats:
             await connection.execute(sql.BURY, list(beats), list(beats.values()))
         alive = [member.id for member in members if member.is_alive(lease_seconds)]
         owned = await connection.fetch(sql.OWNED, self._id, alive)
+        is_late = self._commits.seconds() > LATE_SECONDS
+        if is_late and await connection.fetchval(sql.WAITS_FOR_STANDBY):
+            self._commits.reason, self._commits.hint = _UNCONFIRMED, _START_ONE
         there = tuple(m for m in members if m.id not in gone)
         return there, [Holding(*row) for row in owned], tenants
 

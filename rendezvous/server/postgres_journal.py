@@ -16,7 +16,9 @@ from typing import Any
 
 from rendezvous.server import postgres_schema as sql
 from rendezvous.server import postgres_tenants
-from rendezvous.server.journal import Record, by_run
+from rendezvous.server import postgres_writes as writes
+from rendezvous.server.commits import Commits
+from rendezvous.server.journal import JOURNAL, Record, by_run
 from rendezvous.server.postgres_beats import Beats
 from rendezvous.server.postgres_line import (
     FOREIGN_STATEMENT,
@@ -38,7 +40,13 @@ from rendezvous.server.shared_journal import (
     Overtaken,
     Usages,
 )
-from rendezvous.wire.errors import RegistryError, StorageFull, Unavailable, UsageError
+from rendezvous.wire.errors import (
+    RegistryError,
+    StorageFull,
+    TenantClash,
+    Unavailable,
+    UsageError,
+)
 from rendezvous.wire.tenant import Tenant
 
 
@@ -50,12 +58,13 @@ class PostgresJournal:
     another.
     """
 
-    def __init__(self, place: Place, id: str) -> None:  # noqa: A002
+    def __init__(self, place: Place, id: str, version: int) -> None:  # noqa: A002
         """See `open`."""
         self._place = place
-        self._id = id
+        self._id, self.version = id, version
         self._appends = Line(place)
-        self._beats = Beats(place, id)
+        self.commits = Commits(time.monotonic, (*_OF_ONE_RUN, TenantClash))
+        self._beats = Beats(place, id, version, self.commits)
         self._asks = Line(place)
         self._drops = Line(place)
         self._appending = asyncio.Lock()
@@ -67,13 +76,13 @@ class PostgresJournal:
         self._doubtful: set[str] = set()
 
     @classmethod
-    async def open(cls, dsn: str, id: str) -> PostgresJournal:  # noqa: A002
+    async def open(cls, dsn: str, id: str, version: int = JOURNAL) -> PostgresJournal:  # noqa: A002
         """The journal at this URL, which is made where there is none yet.
 
         Args:
             dsn: As libpq has it: `postgresql://user:password@host1,host2/database`. A pooler before
                 it must give each connection a session of its own.
-            id: Of this process alone: 16 random bytes, in hex.
+            id: Of this process alone: 16 random bytes, in hex. `version` is that of its records.
 
         Raises Away where it cannot be reached now, another UsageError where that would not change.
         """
@@ -82,7 +91,7 @@ class PostgresJournal:
                 "a journal in PostgreSQL needs asyncpg, which is not installed",
                 hint="pip install 'rdzv[postgres]'",
             )
-        journal = cls(Place(dsn), id)
+        journal = cls(Place(dsn), id, version)
         try:
             if await shares_sessions([journal._asks, journal._beats.line]):
                 raise UsageError(
@@ -145,7 +154,7 @@ class PostgresJournal:
     async def _written(self, runs: dict[str, list[Record]]) -> dict[str, RegistryError]:
         epochs = {run: self._held[run] for run in runs}
         try:
-            kept = await self._appends.run(partial(self._insert, epochs, runs))
+            kept = await self._commit(self._appends, partial(writes.insert, self._id, epochs, runs))
         except InDoubt as exc:
             self._doubtful |= {run for run, epoch in epochs.items() if self._held.get(run) == epoch}
             return dict.fromkeys(runs, exc)
@@ -167,22 +176,6 @@ class PostgresJournal:
             why_not = self._why_not(run)
             refused |= {run: why_not} if why_not else await self._written({run: some})
         return refused
-
-    async def _insert(
-        self, epochs: dict[str, int], runs: dict[str, list[Record]], connection: Any
-    ) -> set[str]:
-        records = [record for some in runs.values() for record in some]
-        rows = await connection.fetch(
-            sql.INSERT,
-            self._id,
-            list(epochs),
-            list(epochs.values()),
-            [record.run for record in records],
-            [record.number for record in records],
-            [record.at for record in records],
-            [record.body for record in records],
-        )
-        return {row["run"] for row in rows}
 
     def _unwritten(self, exc: Exception) -> StorageFull:
         error = StorageFull(
@@ -217,17 +210,12 @@ class PostgresJournal:
             if (epoch := self._forget(run)) is None:
                 continue
             try:
-                await self._drops.run(partial(self._delete, run, epoch))
+                await self._commit(
+                    self._drops, partial(writes.delete, run, self._id, epoch, self.clock())
+                )
             except asyncpg.PostgresError as exc:  # it was undone
                 self._held.setdefault(run, epoch)
                 raise self._unwritten(exc) from exc
-
-    async def _delete(self, run: str, epoch: int, connection: Any) -> None:
-        async with connection.transaction():
-            # First the row: the next statement sees what was being appended.
-            owned = run, self._id, epoch, None, self.clock()
-            if await connection.fetchval(sql.SET_OWNER, *owned):
-                await connection.execute(sql.DELETE, run)
 
     # Tenants
 
@@ -237,11 +225,11 @@ class PostgresJournal:
 
     async def put_tenant(self, tenant: Tenant) -> None:
         """See the protocol."""
-        await self._ask(self._asks, partial(postgres_tenants.put, tenant=tenant))
+        await self._change(self._asks, partial(postgres_tenants.put, tenant=tenant))
 
     async def remove_tenant(self, name: str) -> bool:
         """See the protocol."""
-        return await self._ask(self._asks, partial(postgres_tenants.remove, name=name))
+        return await self._change(self._asks, partial(postgres_tenants.remove, name=name))
 
     # Owners
 
@@ -254,10 +242,10 @@ class PostgresJournal:
         """See the protocol."""
         some, now = {holding.run: holding for holding in wanted}, self.clock()
         owners, epochs = [h.owner for h in some.values()], [h.epoch for h in some.values()]
-        arguments = self._id, list(some), owners, epochs, now
+        arguments = self._id, list(some), owners, epochs, now, self.version
         self._claiming.update(some.keys())
         try:
-            rows = await self._ask(self._asks, lambda one: one.fetch(sql.CLAIM, *arguments))
+            rows = await self._change(self._asks, lambda one: one.fetch(sql.CLAIM, *arguments))
         finally:
             self._claiming -= Counter(some.keys())
         claimed = {row["run"]: row["epoch"] for row in rows}
@@ -272,7 +260,7 @@ class PostgresJournal:
         if (epoch := self._forget(run)) is None:
             return False
         arguments = run, self._id, epoch, to, self.clock()
-        given = await self._ask(self._asks, lambda one: one.fetchval(sql.SET_OWNER, *arguments))
+        given = await self._change(self._asks, lambda one: one.fetchval(sql.SET_OWNER, *arguments))
         return given is not None
 
     # Members
@@ -302,11 +290,18 @@ class PostgresJournal:
             tenants=tenants,
         )
 
+    async def probe(self) -> None:
+        """See the protocol; where a commit has failed, it needs room as that may have done."""
+        try:
+            await self._commit(self._drops, partial(writes.probe, self.commits.has_failed))
+        except asyncpg.PostgresError as exc:
+            raise self._unwritten(exc) from exc
+
     async def leave(self) -> None:
         """See the protocol."""
         try:
             stopped = self._id, self.clock()
-            await self._ask(self._asks, lambda one: one.execute(sql.STOP_CLOCKS, *stopped))
+            await self._change(self._asks, lambda one: one.execute(sql.STOP_CLOCKS, *stopped))
         finally:
             await self._ask(self._beats.line, lambda one: one.execute(sql.LEAVE, self._id))
             await self._beats.line.close()
@@ -320,10 +315,23 @@ class PostgresJournal:
         if self._under_way:
             await asyncio.wait(self._under_way)
 
-    async def _ask(self, line: Line, work: Work[T]) -> T:
+    async def _commit(self, line: Line, work: Work[T]) -> T:
+        """Do this, which has to last; raises as `Line.run`."""
+        try:
+            return await line.run(work, self.commits)
+        except asyncpg.PostgresError as exc:
+            if not isinstance(exc, _OF_ONE_RUN):
+                self.commits.reason, self.commits.hint = _reason(exc), _cure(exc)
+            raise
+
+    async def _change(self, line: Line, work: Work[T]) -> T:
+        """As `_ask`, of what has to last."""
+        return await self._ask(line, work, self.commits)
+
+    async def _ask(self, line: Line, work: Work[T], commits: Commits | None = None) -> T:
         """Do this; whatever the server has against it, it is for a later time."""
         try:
-            return await line.run(work)
+            return await line.run(work, commits)
         except asyncpg.PostgresError as exc:
             raise self._unasked(exc) from exc
 
@@ -357,6 +365,12 @@ def _overtaken(run: str) -> Overtaken:
     return Overtaken(
         f"another replica of the registry owns run '{run}'", hint="try again: it answers there"
     )
+
+
+def _reason(exc: asyncpg.PostgresError) -> str:
+    """Why the server commits nothing, as strangers may read it: its own words name its files."""
+    full = isinstance(exc, asyncpg.DiskFullError)
+    return "its disk is full" if full else f"it answers with SQLSTATE {exc.sqlstate}"
 
 
 def _cure(exc: Exception) -> str:

@@ -12,6 +12,8 @@ import contextlib
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
+from rendezvous.server import postgres_trouble
+from rendezvous.server.commits import Commits
 from rendezvous.server.postgres_place import DEAD_SECONDS, NAME, Place
 from rendezvous.server.postgres_trouble import asyncpg
 from rendezvous.server.shared_journal import InDoubt
@@ -89,13 +91,17 @@ class Line:
         self._is_unsure = False
         self._is_closed = False
 
-    async def run(self, work: Work[T]) -> T:
+    async def run(self, work: Work[T], commits: Commits | None = None) -> T:
         """Do this; whoever is cancelled here leaves it to go on.
+
+        Args:
+            work: What to do.
+            commits: Counts it as one of these; None: it commits nothing that has to last.
 
         Raises Unavailable where there is no connection, and nothing was done; InDoubt where it was
         lost meanwhile; an `asyncpg.PostgresError` where the server refused it, and undid all of it.
         """
-        task = asyncio.create_task(self._in_order(work))
+        task = asyncio.create_task(self._in_order(work, commits))
         self._keep(task)
         return await asyncio.shield(task)
 
@@ -115,9 +121,10 @@ class Line:
         task.add_done_callback(self._tasks.discard)
         task.add_done_callback(_look_at)
 
-    async def _in_order(self, work: Work[T]) -> T:
+    async def _in_order(self, work: Work[T], commits: Commits | None) -> T:
         async with self._order:
-            return await self._limited(await self._connected(), work)
+            with contextlib.nullcontext() if commits is None else commits.one():
+                return await self._limited(await self._connected(), work)
 
     async def _connected(self) -> Any:
         if self._is_closed:
@@ -161,7 +168,7 @@ class Line:
                 ) from exc
             if connection.is_closed() or _ends(exc):
                 connection.terminate()
-                raise self._lost(str(exc)) from exc
+                raise self._lost(postgres_trouble.why_lost(exc)) from exc
             raise
         if self._is_unsure:
             raise self._lost("the server was made to stop waiting for its standby")
@@ -179,7 +186,8 @@ class Line:
             connection.terminate()
 
     def _lost(self, why: str) -> InDoubt:
-        return InDoubt(f"the connection to {self._place.text} was lost: {why}", hint=_GOES_ON)
+        words = f"the connection to the database {self._place.text} was lost: {why}"
+        return InDoubt(words, hint=_GOES_ON)
 
     def _heed(self, _: Any, message: Any) -> None:
         """Somebody cancelled the wait for the standby: what is acknowledged may be lost with the

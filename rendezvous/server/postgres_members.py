@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 
 from rendezvous.frozen import frozen
+from rendezvous.server.journal import JOURNAL
 from rendezvous.server.quotas import read_usages
 from rendezvous.server.shared_journal import Member
 
@@ -23,6 +24,7 @@ class Row:
         beat: When it was heard last, in seconds; another value is another beat.
         session: The key of the lock that its session holds.
         holds: Whether that lock is held now.
+        reads: The version of records that it reads.
         usage: See `quotas.usages_text`.
     """
 
@@ -32,6 +34,7 @@ class Row:
     session: int
     holds: bool
     drains: bool
+    reads: int = JOURNAL
     usage: str = "{}"
 
 
@@ -69,6 +72,7 @@ class Witness:
                 silent_seconds=now - self._beats[row.id][1],
                 has_session=row.holds or (row.id, row.session) not in self._sessions,
                 drains=row.drains,
+                reads=row.reads,
                 usage=read_usages(row.usage),
             )
             for row in rows

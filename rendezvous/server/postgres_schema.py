@@ -62,6 +62,8 @@ async def prepare(connection: Any, place: str) -> None:
             await connection.execute("INSERT INTO rdzv.journal VALUES ($1)", _VERSION)
         else:
             await _check_version(connection, place)
+        if not await connection.fetchval(_HAS_VERSIONS):
+            await connection.execute(_ADD_VERSIONS)
 
 
 _IS_EMPTY = "SELECT NOT EXISTS (SELECT FROM pg_class WHERE relnamespace = to_regnamespace('rdzv'))"
@@ -77,9 +79,32 @@ async def _check_version(connection: Any, place: str) -> None:
         ) from exc
     if version != _VERSION:
         raise UsageError(
-            f"{place} has journal version {version}; this rdzv reads version {_VERSION}",
+            f"{place} has layout {version} of the tables; this rdzv has layout {_VERSION}",
             hint="use the version of rdzv that created it, or another database",
         )
+
+
+_HAS_VERSIONS = """
+SELECT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = 'rdzv.runs'::regclass AND tgname = 'versions')
+"""
+_ADD_VERSIONS = """
+ALTER TABLE rdzv.runs ADD COLUMN version int NOT NULL DEFAULT 0;
+ALTER TABLE rdzv.replicas ADD COLUMN reads int NOT NULL DEFAULT 0;
+CREATE FUNCTION rdzv.keep_version() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE reads int := (SELECT r.reads FROM rdzv.replicas r WHERE r.id = NEW.owner);
+BEGIN
+  IF NEW.version <> reads THEN
+    IF TG_OP = 'UPDATE' AND OLD.owner IS NOT NULL THEN RETURN NULL; END IF;
+    NEW.version := reads;
+  END IF;
+  RETURN NEW;
+END $$;
+CREATE TRIGGER versions BEFORE INSERT OR UPDATE OF owner ON rdzv.runs FOR EACH ROW
+WHEN (NEW.owner IS NOT NULL) EXECUTE FUNCTION rdzv.keep_version();
+"""
+"""Which version of records a run has, and which one each replica reads and writes. No other replica
+gets the run, and the database sees to it: one of an older rdzv knows nothing of versions. Its own
+is 0."""
 
 
 INSERT = """
@@ -106,6 +131,7 @@ held AS (
   SELECT r.run, CASE WHEN r.owner = $1 THEN $5 ELSE p.clock END AS counted
   FROM rdzv.runs r JOIN wanted w USING (run) LEFT JOIN rdzv.replicas p ON p.id = r.owner
   WHERE r.owner IS NOT DISTINCT FROM w.owner AND r.epoch = w.epoch
+    AND (r.owner IS NULL OR r.version = $6)
   ORDER BY r.run FOR UPDATE OF r),
 claimed AS (
   UPDATE rdzv.runs r
@@ -113,18 +139,18 @@ claimed AS (
     clock = CASE
       WHEN r.owner IS NULL THEN $5
       ELSE r.clock + coalesce(greatest(held.counted - r.counted, 0), 0) END,
-    since = CASE WHEN r.owner IS NULL THEN clock_timestamp() ELSE r.since END
+    since = CASE WHEN r.owner IS NULL THEN clock_timestamp() ELSE r.since END, version = $6
   FROM held WHERE r.run = held.run
   RETURNING r.run, r.epoch, r.clock),
 made AS (
-  INSERT INTO rdzv.runs (run, owner, epoch, clock, counted)
-  SELECT run, $1, 1, $5, $5 FROM wanted WHERE epoch = 0 ORDER BY run
+  INSERT INTO rdzv.runs (run, owner, epoch, clock, counted, version)
+  SELECT run, $1, 1, $5, $5, $6 FROM wanted WHERE epoch = 0 ORDER BY run
   ON CONFLICT (run) DO NOTHING
   RETURNING run, epoch, clock)
 SELECT * FROM claimed UNION ALL SELECT * FROM made
 """
-"""By $1, whose clock shows $5. The time of a run that was another one's goes on from where that was
-heard of last."""
+"""By $1, whose clock shows $5, and which reads version $6 of records. The time of a run that was
+another one's goes on from where that was heard of last."""
 
 SET_OWNER = """
 UPDATE rdzv.runs
@@ -137,7 +163,7 @@ UPDATE rdzv.runs r SET clock = clock + coalesce(greatest($2 - counted, 0), 0), c
 FROM held WHERE r.run = held.run
 """
 DELETE = "DELETE FROM rdzv.events WHERE run = $1"
-OWNER = "SELECT run, owner, epoch FROM rdzv.runs WHERE run = $1"
+OWNER = "SELECT run, owner, epoch, version FROM rdzv.runs WHERE run = $1"
 READ = "SELECT run, number, at, body FROM rdzv.events WHERE run = $1 ORDER BY number"
 RUNS = """
 SELECT run FROM rdzv.runs r WHERE EXISTS (SELECT FROM rdzv.events e WHERE e.run = r.run)
@@ -146,15 +172,15 @@ ORDER BY since, run
 
 SESSION = "SELECT pg_try_advisory_lock($1, $2)"
 BEAT = """
-INSERT INTO rdzv.replicas (id, address, seen, session, clock, drains, usage)
-VALUES ($1, $2, clock_timestamp(), $3, $4, $5, $6)
+INSERT INTO rdzv.replicas (id, address, seen, session, clock, drains, usage, reads)
+VALUES ($1, $2, clock_timestamp(), $3, $4, $5, $6, $7)
 ON CONFLICT (id) DO UPDATE SET address = excluded.address, seen = excluded.seen,
   session = excluded.session, clock = excluded.clock, drains = excluded.drains,
   usage = excluded.usage
 RETURNING extract(epoch FROM seen)::float8, (SELECT tenants FROM rdzv.journal)
 """
 MEMBERS = """
-SELECT id, address, extract(epoch FROM seen)::float8 AS beat, session, drains, usage,
+SELECT id, address, extract(epoch FROM seen)::float8 AS beat, session, drains, usage, reads,
   session IN (
     SELECT objid::bigint FROM pg_locks
     WHERE locktype = 'advisory' AND classid = $1::bigint::oid AND objsubid = 2 AND granted
@@ -168,9 +194,21 @@ WHERE r.id = g.id AND extract(epoch FROM r.seen)::float8 = g.beat
 """
 """Those that have not been heard again meanwhile, and whose clock no run needs any more."""
 OWNED = """
-SELECT run, owner, epoch FROM rdzv.runs
+SELECT run, owner, epoch, version FROM rdzv.runs
 WHERE owner IS NOT NULL AND (owner = $1 OR owner <> ALL ($2::text[])) ORDER BY run
 """
+WAITS_FOR_STANDBY = """
+SELECT count(*) FROM pg_stat_activity
+WHERE usename = current_user AND datname = current_database() AND wait_event = 'SyncRep'
+"""
+PROBE = "SELECT pg_logical_emit_message(true, 'rdzv', '')"
+"""A commit that changes nothing, and is acknowledged as any other."""
+PROBE_ROOM = """
+INSERT INTO rdzv.events (run, number, epoch, at, body)
+SELECT '', $1, 0, 0, decode(string_agg(md5(random()::text), ''), 'hex')
+FROM generate_series(1, 1024)
+"""
+"""16 kB that cannot be compressed: pages of its own. No run has that name."""
 LEAVE = "DELETE FROM rdzv.replicas WHERE id = $1"
 
 TENANTS = "SELECT body FROM rdzv.tenants ORDER BY name"

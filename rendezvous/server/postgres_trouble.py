@@ -81,6 +81,22 @@ def trouble_of(exc: Exception, dsn: str) -> Trouble:
     return Trouble(said, _SPEAKS_TLS if type(exc) is ConnectionError else _LISTENS)
 
 
+_OF_A_LOSS = () if asyncpg is None else (asyncpg.PostgresError, asyncpg.InterfaceError, OSError)
+
+
+def why_lost(exc: Exception) -> str:
+    """Why a connection that was in use is lost: in words of the server's, never of a library's."""
+    if isinstance(exc, asyncpg.InternalClientError) and isinstance(exc.__context__, _OF_A_LOSS):
+        return why_lost(exc.__context__)  # what was tried on it afterwards hides that
+    if isinstance(exc, asyncpg.PostgresConnectionError | asyncpg.InterfaceError):
+        return "it was closed while an answer was awaited"
+    if isinstance(exc, asyncpg.InternalClientError):
+        return "what was asked before has not come to its end there"
+    if isinstance(exc, asyncpg.PostgresError):
+        return f"the server ended it: {exc}"
+    return f"the network failed: {getattr(exc, 'strerror', None) or str(exc) or type(exc).__name__}"
+
+
 def _of_files(dsn: str) -> str:
     """What is wrong with the files that TLS needs by this DSN; empty: nothing is."""
     try:

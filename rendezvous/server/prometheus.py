@@ -36,7 +36,7 @@ COUNTERS: Final = {
     "takeovers": "Runs that were taken over from replicas that were gone.",
     "moves": "Runs that were given to another replica.",
     "fenced": "Runs that another replica had taken.",
-    "journal_errors": "Heartbeats that the shared journal did not answer.",
+    "journal_errors": "Heartbeats that the shared journal did not answer, and commits that failed.",
 }
 """The help of each of the service's counters."""
 
@@ -186,6 +186,14 @@ _SERIES: Final[tuple[tuple[Family, Callable[[Service], Samples]], ...]] = (
             "Time since the shared journal answered this replica.",
         ),
         _one(lambda service: service.place.silent_seconds()),
+    ),
+    (
+        Family(
+            "rdzv_commit_wait_seconds",
+            "gauge",
+            "Time that the oldest commit has waited for the shared journal; 0: none waits.",
+        ),
+        _one(lambda service: service.place.commits.seconds()),
     ),
     (
         Family(

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from rendezvous.compat import timeout
+from rendezvous.server.acknowledging import Acknowledging
 from rendezvous.server.doors import Doors
 from rendezvous.server.loading import LOOK_SECONDS, Loads
 from rendezvous.server.membership import BEAT_LIMIT_SECONDS, BEAT_SECONDS, LEASE_SECONDS, Membership
@@ -49,7 +50,7 @@ class Replica:
         self._address = address
         self._clock = sequencer.meters.clock
         self._began = self._clock()
-        self.members = Membership(journal.id)
+        self.members = Membership(journal.id, journal.version)
         self._doors, doors.tenants = doors, sequencer.tenants
         self._changed = Waiters()
         self._hurry = asyncio.Event()
@@ -62,6 +63,8 @@ class Replica:
         self._claims: list[asyncio.Task[None]] = []
         """The one that is under way, or was last."""
         self._rescues = Rescues()
+        self.commits = journal.commits
+        self._acknowledging = Acknowledging(journal, sequencer, self._hurry)
         self.is_draining = self._has_left = False
         self.counters = sequencer.counters
         sequencer.kept.on_doubt = self._hurry.set
@@ -81,6 +84,7 @@ class Replica:
         finally:
             self._owners.cancel()
             self._loads.cancel()
+            self._acknowledging.cancel()
             for task in self._claims:
                 task.cancel()
 
@@ -92,28 +96,23 @@ class Replica:
                     self._address, lease_seconds=LEASE_SECONDS, drains=self.is_draining, usage=usage
                 )
             self.members.beaten(sent, beat)
-            self._sequencer.go_on()
+            self._acknowledging.see()
             self._follow(beat)
             await self._sequencer.tenants.follow(beat.tenants, self.members.usages())
-        except Unavailable as exc:
-            self._cut_off(exc.message)
-        except TimeoutError:
-            self._cut_off(f"it has not answered for {BEAT_LIMIT_SECONDS:g} s")
+        except (Unavailable, TimeoutError) as exc:  # nothing can be decided until it answers again
+            late = f"it has not answered for {BEAT_LIMIT_SECONDS:g} s"
+            self.members.missed()
+            why = exc.message if isinstance(exc, Unavailable) else late
+            self._acknowledging.cut_off(f"{_CUT_OFF}: {why}")
         self._changed.wake_all()
-
-    def _cut_off(self, why: str) -> None:
-        """Nothing can be decided until the journal answers again."""
-        self.counters["journal_errors"] += 1
-        self.members.missed()
-        if not self._sequencer.standstill:
-            logger.warning("%s: %s", _CUT_OFF, why)
-        self._sequencer.stand_still(f"{_CUT_OFF}: {why}")
 
     def _follow(self, beat: Beat) -> None:
         """Do what a beat has shown to be necessary."""
         for run in beat.lost:
             if run not in self._claiming:
                 self._give_up(run)
+        if self.commits.error() is not None:
+            return  # a claim would not be acknowledged, either
         self._load_again()
         if not self._claiming:
             taking = self.members.claims(beat, self._clock())
@@ -151,7 +150,7 @@ class Replica:
         epochs, found = self._journal.epochs, []
         for run in [run for run in self._sequencer.kept.doubtful if run not in self._loads]:
             if run in epochs:
-                found.append(Holding(run, self.members.me, epochs[run]))
+                found.append(Holding(run, self.members.me, epochs[run], self.members.version))
             else:
                 self._give_up(run)
         return found
@@ -223,13 +222,15 @@ class Replica:
         if member is not None and member.address != self._address:
             return Moved(f"run '{held.run}' is at another replica", address=member.address)
         self._hurry.set()
-        return Unavailable(f"run '{held.run}' is on its way to another replica")
+        return _on_its_way(held, self.members.version)
 
     def check_ready(self) -> None:
         """Whether the journal answers; raises Unavailable."""
         if self.is_draining:
             raise Unavailable("the registry is closing")
-        if self._sequencer.standstill or not self.members.is_sure(self._clock()):
+        if is_sure := self.members.is_sure(self._clock()):
+            self.commits.check()
+        if self._sequencer.standstill or not is_sure:
             raise Unavailable(self._sequencer.standstill or _CUT_OFF)
 
     def others(self) -> list[str]:
@@ -275,6 +276,8 @@ class Replica:
             if next_one is None:
                 return Unavailable("the registry is closing")
             return Moved("this replica is closing", address=next_one.address)
+        if (error := self.commits.error()) is not None:
+            return error
         if run not in await self._journal.claim([held or Holding(run, None, 0)]):
             return Unavailable(f"run '{run}' is being made elsewhere")
         self._named.add(run)
@@ -329,3 +332,14 @@ class Replica:
         words = f"run '{run}' is at another replica"
         self._sequencer.kept.let_go(run, Moved(words, address=heir.address))
         self._changed.wake_all()
+
+
+def _on_its_way(held: Holding, version: int) -> Unavailable:
+    """The run goes to another replica, once one is there that reads its records."""
+    if held.version == version:
+        return Unavailable(f"run '{held.run}' is on its way to another replica")
+    return Unavailable(
+        f"run '{held.run}' is kept in journal version {held.version}, which no replica that is "
+        f"there reads: this one reads version {version}",
+        hint="start a replica of the rdzv that made this run, until an hour after its end",
+    )

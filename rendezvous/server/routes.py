@@ -31,6 +31,7 @@ from rendezvous.server.asked import (
     newcomer,
     node,
     operator,
+    parse,
     reader,
     scraper,
 )
@@ -85,6 +86,8 @@ class Route:
         query: The type and the default of each value of the query.
         media: The type of the answer.
         lean: Whether it is answered before FastAPI's routing: every node or launch makes it.
+        reads: Reads the body where it is not of that model alone.
+        any_protocol: Whether it is answered to clients of other protocols.
     """
 
     name: str
@@ -99,6 +102,8 @@ class Route:
     query: Mapping[str, Any] = field(default_factory=dict)
     media: str = "application/json"
     lean: bool = False
+    reads: Callable[[bytes], Any] | None = None
+    any_protocol: bool = False
 
     @property
     def is_of_run(self) -> bool:
@@ -111,9 +116,11 @@ class Route:
             asked.check_tenant(service)
 
     @functools.cached_property
-    def body(self) -> TypeAdapter[Any] | None:
-        """Reads the body."""
-        return None if self.takes is None else TypeAdapter(self.takes)
+    def body(self) -> Callable[[bytes], Any] | None:
+        """Reads the body; raises BadRequest."""
+        if self.takes is None or self.reads is not None:
+            return self.reads
+        return functools.partial(parse, TypeAdapter(self.takes))
 
     @functools.cached_property
     def _query(self) -> type[BaseModel]:
@@ -163,7 +170,8 @@ ROUTES = (
           node,
           calls.report, ReportReply, takes=Report, lean=True),
     Route("join", "POST", f"{_RUN}/nodes", "Join.",
-          newcomer, calls.join, JoinReply, takes=JoinRequest, lean=True),
+          newcomer, calls.join, JoinReply, takes=JoinRequest, reads=calls.read_join,
+          any_protocol=True, lean=True),
     Route("metrics", "POST", f"{_NODE}/metrics",
           "The metrics of the program's processes on this node.",
           node, lambda service, asked: service.take_metrics(
@@ -175,10 +183,10 @@ ROUTES = (
           "What the ranks of a failed program have printed last, before their node leaves.",
           node, calls.take_words, LastWordsReply, takes=LastWords, lean=True),
     Route("healthz", "GET", "/healthz", "Whether a registry answers; needs no credential.",
-          anyone, calls.health, str, media=_TEXT, lean=True),
+          anyone, calls.health, str, media=_TEXT, any_protocol=True, lean=True),
     Route("readyz", "GET", "/readyz",
           "Whether runs can be made here: not where the journal is out of reach, or at the end.",
-          anyone, calls.ready, str, media=_TEXT, lean=True),
+          anyone, calls.ready, str, media=_TEXT, any_protocol=True, lean=True),
     # What each launch says and asks.
     Route("slot_news", "POST", _SLOT, "What the scheduler reports about a slot.",
           maker, lambda service, asked: service.slot_news(asked.live, asked.slot, asked.said),
@@ -226,7 +234,7 @@ ROUTES = (
           lambda service, asked: service.drain(asked.live, asked.slot, asked.said),
           RunStatus, takes=DrainRequest),
     Route("refuse", "POST", f"{_SLOT}/refusal", "Why a node does not join; it ends then.",
-          newcomer, calls.refuse, ReportReply, takes=Refusal),
+          newcomer, calls.refuse, ReportReply, takes=Refusal, any_protocol=True),
     Route("give", "POST", f"{_NODE}/relay", "Frames of remote commands for other nodes.",
           command_of_node,
           lambda service, asked: service.relay_give(asked.live, asked.slot, asked.said),

@@ -116,6 +116,7 @@ class Sequencer:
         self.closing = asyncio.Event()
         self.standstill = ""
         """Why nothing can be decided for the time being."""
+        self._standstill_hint = ""
         self.counters = dict.fromkeys(_COUNTERS, 0)
         self.meters = Meters(clock)
         self.view_limits = Limits()
@@ -150,10 +151,10 @@ class Sequencer:
                 live.publish(live.now())
         self.ready.set()
 
-    def stand_still(self, why: str) -> None:
-        """Decide nothing from now on, for no time passes: the journal is away."""
+    def stand_still(self, why: str, hint: str = "") -> None:
+        """Decide nothing from now on, for no time passes: the journal is away, or keeps nothing."""
         if not self.standstill:
-            self.standstill = why
+            self.standstill, self._standstill_hint = why, hint
             self.clock.hold()
             for live in self.runs.values():
                 live.unwritten.failed(why, live.now())
@@ -198,7 +199,7 @@ class Sequencer:
         if self.standstill:  # what was decided before may still wait to become durable
             lives = self.runs.values() if about is None else self._here([about])
             if not all(live.is_durable for live in lives):
-                raise Unavailable(self.standstill)
+                raise Unavailable(self.standstill, hint=self._standstill_hint)
             look(self.clock.now())
         else:
             await self.change(look, about=about)
@@ -220,7 +221,7 @@ class Sequencer:
         if self.closing.is_set():
             raise Unavailable("the registry is closing")
         if self.standstill:
-            raise Unavailable(self.standstill)
+            raise Unavailable(self.standstill, hint=self._standstill_hint)
         command = _Command(decide, asyncio.get_running_loop().create_future(), may_wait, about)
         if len(self._queue) >= _MOST_QUEUED:
             raise Unavailable("the registry has more requests than it can handle")
@@ -263,7 +264,7 @@ class Sequencer:
         errors: Mapping[str, RdzvError] = {}
         try:
             if self.standstill:
-                raise Unavailable(self.standstill)
+                raise Unavailable(self.standstill, hint=self._standstill_hint)
             records = self._decide_all(batch, touched)
             await self._take_more(batch, touched, records)
             if records:
@@ -364,7 +365,7 @@ class Sequencer:
             for change in changes:
                 live = change.live
                 touched.setdefault(live.run.id, live.number)
-                records.append(live.apply(change.event, live.now()))
+                records.append(live.decide(change.event, live.now()))
         return records
 
     def _log(self, touched: dict[str, int]) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from rendezvous.compat import TaskGroup
 from rendezvous.run import events
@@ -18,7 +17,7 @@ from rendezvous.run.admission import (
     decide_slot,
 )
 from rendezvous.run.events import Event
-from rendezvous.run.joins import decide_join, decide_mismatch, decide_refusal, refuse_other_version
+from rendezvous.run.joins import decide_join, decide_mismatch, decide_refusal
 from rendezvous.run.leases import DOUBT_SWEEPS, SWEEP_SECONDS, Key
 from rendezvous.server.access import Access
 from rendezvous.server.clock import RegistryClock
@@ -32,7 +31,6 @@ from rendezvous.server.strangers import note_stranger
 from rendezvous.serving.answers import Body
 from rendezvous.serving.connection import CloseReason, Connection
 from rendezvous.talk.credentials import Credential
-from rendezvous.version import rdzv_version
 from rendezvous.wire.errors import (
     Fenced,
     Mismatch,
@@ -62,14 +60,6 @@ from rendezvous.wire.tenant import Tenant
 from rendezvous.wire.types import is_loopback
 from rendezvous.wire.words import printable
 
-_TAKES: dict[str, Any] = {
-    "acks_in_watch": True,
-    "takes_departures": True,
-    "takes_quiet": True,
-    "takes_machine": True,
-    "takes_worlds": True,
-}
-"""What a node may tell this registry that older ones do not know."""
 _QUIET_SECONDS = 10.0
 _CLOSES_SECONDS = 0.05
 """For the ends of connections that came before a cancel to be read before it counts."""
@@ -257,7 +247,6 @@ class Service:
 
         def decide(now: float) -> Event | None:
             try:
-                refuse_other_version(request, rdzv_version())
                 event = decide_join(live.run, request, now, live.leases, *origin)
                 slot = live.run.slots[request.slot]
                 if event is None and slot.live_node():  # no answer has reached it, but it lives
@@ -396,7 +385,6 @@ def _join_reply(access: Access, live: LiveRun, request: JoinRequest) -> JoinRepl
         join_timeout_seconds=run.spec.limits.join_timeout_seconds,
         arm_timeout_seconds=run.spec.limits.arm_timeout_seconds,
         fence_timeout_seconds=run.spec.fence_seconds,
-        **_TAKES,
     )
 
 

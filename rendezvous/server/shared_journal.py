@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
 
-from rendezvous.server.journal import Journal, Record
+from rendezvous.server.commits import Commits
+from rendezvous.server.journal import JOURNAL, Journal, Record
 from rendezvous.wire.errors import RegistryError, Unavailable, UsageError
 from rendezvous.wire.tenant import Usage
 
@@ -48,6 +49,7 @@ class Member:
             process that dies loses it at once.
         drains: Whether it is ending, and takes no run.
         usage: By tenant, what it uses there.
+        reads: The version of records that it reads.
     """
 
     id: str
@@ -56,6 +58,7 @@ class Member:
     has_session: bool
     drains: bool = False
     usage: Usages = field(default_factory=dict)
+    reads: int = JOURNAL
 
     def is_alive(self, lease_seconds: float) -> bool:
         """Whether it keeps its runs, and is shown wherever a run is looked for: until its silence
@@ -65,11 +68,15 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """Who owns a run; None: nobody, it has no records any more, or was let go."""
+    """Who owns a run; None: nobody, it has no records any more, or was let go.
+
+    `version` is that of its records: only a replica that reads it may have the run.
+    """
 
     run: str
     owner: str | None
     epoch: int
+    version: int = JOURNAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +108,13 @@ class SharedJournal(Journal, Protocol):
     Attributes:
         clock: The replica's own, in seconds. Each beat tells the journal what it shows: so the time
             of a run goes on at whoever has it next, without the time in which nobody had it.
+        version: Of the records that this replica reads and writes.
+        commits: What must be acknowledged: all that is changed, but no beat.
     """
 
+    version: int
     clock: Callable[[], float]
+    commits: Commits
 
     @property
     def id(self) -> str:
@@ -134,8 +145,9 @@ class SharedJournal(Journal, Protocol):
         """Who owns a run; None where there has never been one of that name."""
 
     async def claim(self, wanted: Sequence[Holding]) -> Mapping[str, int]:
-        """Own these runs, where owner and epoch are still as said here; epoch 0 is a run of which
-        nobody has heard. Returns the new epochs of those that were claimed.
+        """Own these runs, where owner and epoch are still as said here and this replica reads their
+        records; epoch 0 is a run of which nobody has heard. Returns the new epochs of those
+        that were claimed.
 
         What the former owner was writing is in the journal by then, or never will be: it may be
         read now.
@@ -144,6 +156,9 @@ class SharedJournal(Journal, Protocol):
     async def hand_over(self, run: str, to: str | None) -> bool:
         """Have another replica own a run that this one holds, or nobody; whether it was still its
         own. It holds it no more in any case."""
+
+    async def probe(self) -> None:
+        """Commit something that changes nothing; raises StorageFull where no room is left."""
 
     async def leave(self) -> None:
         """This replica ends: it is a member no longer, its session is over, and the time of runs

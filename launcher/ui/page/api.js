@@ -13,6 +13,7 @@ export class Refused extends Error {
 const MOST_MS = 30000;
 const HELD = "rdzv-session";
 const SENT = { "content-type": "application/json" };
+const PROTOCOL = "x-rdzv-protocol"; // what the page's server has written into it
 
 /** What POST session gave, as long as this tab lives; null: nothing yet. */
 export function heldSession() {
@@ -34,9 +35,11 @@ export function holdSession(opened) {
 }
 
 async function answered(path, options) {
+  const spoken = document.querySelector(`meta[name="${PROTOCOL}"]`).content;
+  const headers = { [PROTOCOL]: spoken, ...options.headers };
   let answer;
   try {
-    answer = await fetch(`ui-api/${path}`, { cache: "no-store", ...options });
+    answer = await fetch(`ui-api/${path}`, { cache: "no-store", ...options, headers });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Refused(0, { hint: "check that 'rdzv ui' still runs and that your tunnel is open" });

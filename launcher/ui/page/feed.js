@@ -52,7 +52,7 @@ export class Feed {
       } catch (error) {
         if (this.#stopped) return;
         if (error.status === 401) return this.on.closed();
-        if (error.status === 404 || error.status === 403) return this.on.failed(error);
+        if ([403, 404].includes(error.status) || error.code === "other_protocol") return this.on.failed(error);
         if (error.name !== "AbortError") {
           this.on.link(false, error);
           await pause(this.#over ? LATER_MS : AGAIN_MS);

@@ -15,8 +15,6 @@ from urllib.parse import urlsplit
 from launcher.run.metrics_file import MetricsFile
 from launcher.state.launch_record import LaunchRecord
 from launcher.state.state_dir import StateDir
-from launcher.ui.clerk import Keys
-from rendezvous.frozen import frozen
 from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.join_string import RegistryPlace, ViewString
 from rendezvous.wire.errors import RdzvError, UsageError
@@ -31,8 +29,8 @@ _GONE_SECONDS = 3.0
 """A registry that has told the end of its run and does not answer for so long has ended, too."""
 
 
-def place_at(view: ViewString, url: str) -> RegistryPlace:
-    """Where its registry is reached from here; it proves itself as it does elsewhere.
+def place_at(there: RegistryPlace, url: str) -> RegistryPlace:
+    """Where a registry is reached from here; it proves itself as it does there.
 
     Raises UsageError for what is not the URL of one.
     """
@@ -46,21 +44,7 @@ def place_at(view: ViewString, url: str) -> RegistryPlace:
             f"--url is {url!r}, which is not an address of a registry",
             hint="give a host and a port, such as https://localhost:29600",
         )
-    return RegistryPlace((host,), port or view.place.port, view.place.trust, view.place.proof)
-
-
-@frozen
-class ViewKeys:
-    """What stands in for the clerk: the word has the credentials."""
-
-    view: ViewString
-
-    def keys(self, run: str) -> Keys:
-        """See `Clerk`."""
-        return Keys(read=self.view.read, logs=self.view.logs) if run == self.view.run else Keys()
-
-    def close(self) -> None:
-        """See `Clerk`."""
+    return RegistryPlace((host,), port or there.port, there.trust, there.proof)
 
 
 class Elsewhere:
@@ -87,8 +71,12 @@ class Elsewhere:
             )
         )
 
-    async def follow(self) -> None:
-        """Keep the folder up to date until the run has ended."""
+    async def follow(self, *, stays: bool = False) -> None:
+        """Keep the folder up to date until the run has ended, and its registry too.
+
+        Args:
+            stays: The registry does not end with the run: the last node's end counts.
+        """
         run, clock = self._view.run, asyncio.get_running_loop().time
         last: RunStatus | None = None
         answered_at = clock()
@@ -106,7 +94,9 @@ class Elsewhere:
                     if last.phase is Phase.RUNNING:
                         pause = _PAUSE_A_SLOT * len(last.slots)
                 silent = clock() - answered_at
-                if last is not None and last.phase is Phase.FINISHED and silent > _GONE_SECONDS:
+                if last is None or last.phase is not Phase.FINISHED:
+                    pass
+                elif silent > _GONE_SECONDS or (stays and last.everyone_left):
                     break
                 await asyncio.sleep(pause)
         if last.result is not None:
