@@ -13,6 +13,7 @@ from typing import Any, get_args
 
 import click
 import pytest
+import yaml
 
 import launcher.state.state_dir
 from launcher.cli import main
@@ -301,6 +302,21 @@ def test_the_questions_to_prometheus_name_series_that_a_registry_has() -> None:
         assert names
         named = {re.sub("_(bucket|sum|count)$", "", name) for name in names}
         assert named <= {family.name for family in prometheus.FAMILIES}
+
+
+def test_the_alerts_name_series_that_a_registry_has() -> None:
+    blocks = re.findall(r"^```yaml\n(.*?)^```$", text_of(DOCS / "prometheus.md"), re.M | re.S)
+    [rules] = [g["rules"] for text in blocks for g in yaml.safe_load(text).get("groups", ())]
+    assert {rule["alert"] for rule in rules} == {
+        "RdzvReplicaMissing",
+        "RdzvJournalAway",
+        "RdzvNothingCommitted",
+        "RdzvJournalSlow",
+    }
+    names = [name for rule in rules for name in re.findall(r"\brdzv_\w+", rule["expr"])]
+    named = {re.sub("_(bucket|sum|count)$", "", name) for name in names}
+    assert len(names) == len(rules)
+    assert named <= {family.name for family in prometheus.FAMILIES}
 
 
 # ---- what the pages name ------------------------------------------------------------------------

@@ -20,14 +20,14 @@ FOR_LATER = {
 LAUNCHER = {
     *FOR_LATER,
     *("launcher.run.effects", "launcher.run.machine", "launcher.run.shell", "launcher.show.checks"),
-    *("rendezvous.proof", "rendezvous.recording", "rendezvous.run", "rendezvous.server"),
+    *("rendezvous.proof", "rendezvous.run", "rendezvous.server"),
     *("rendezvous.talk.client", "worker.agent", "worker.hosts", "worker.probe", "worker.rsh"),
 }
 """A launcher needs these after it has said what it launches."""
 WORKER = {
     *(FOR_LATER - {"anyio", "h11", "httpcore", "httpx"}),
     *("yaml", "launcher.plan", "launcher.run", "launcher.schedulers", "launcher.show"),
-    *("launcher.state", "launcher.symmetric", "rendezvous.proof", "rendezvous.recording"),
+    *("launcher.state", "launcher.symmetric", "rendezvous.proof"),
     *("rendezvous.run", "rendezvous.server"),
 }
 """A worker never needs these."""

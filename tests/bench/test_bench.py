@@ -41,8 +41,8 @@ def table(nodes: int = 4) -> EndpointTable:
 
 def answer(**changes: Any) -> bytes:
     sealed = table()
-    view = {"seq": 2, "phase": "arming", "epoch": 1, "reason": "", "digest": sealed.digest()}
-    view |= {"table": sealed.model_dump(exclude_none=True)}
+    view = {"seq": 2, "phase": "arming", "epoch": 1, "reason": "", "poll_seconds": 2.0}
+    view |= {"digest": sealed.digest(), "table": sealed.model_dump(exclude_none=True)}
     return json.dumps(view | changes).encode()
 
 

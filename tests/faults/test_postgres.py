@@ -297,11 +297,11 @@ async def test_a_standby_takes_the_place_of_a_primary_that_dies(pair: Postgres) 
     assert await appending in ([InDoubt], [Unavailable])
     with pytest.raises(Unavailable):
         await second.beat("b:1", lease_seconds=LEASE)
-    await standby.execute("ALTER SYSTEM SET synchronous_standby_names = ''")
     standby.promote()
     beat = await second.beat("b:1", lease_seconds=LEASE)
     assert beat.left == ()  # the session of the other one has ended with the primary
     assert {member.id: member.has_session for member in beat.members} == {ME: True, OTHER: True}
+    pair.seed("two", standby)  # before that nothing is acknowledged
     found = await claimed_again(first)
     assert found in (kept, [*kept, kept[-1] + 1])
     assert await first.append(records("r", found[-1] + 1)) == {}

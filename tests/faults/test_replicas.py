@@ -9,26 +9,22 @@ other: what is between them is the engine, and a partition among them has no oth
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import shutil
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from rendezvous.talk.join_string import RegistryString
 from tests.support.disks import fill, small_disk
-from tests.support.gates import Gate
 from tests.support.launching import launching, shell
 from tests.support.missing import give_up
 from tests.support.nightly import ROUNDS
-from tests.support.postgres import Postgres, one_primary
-from tests.support.replicas import Cluster, listening, replicas
 from tests.support.standing import Runs, check_journal
+from tests.support.standing_world import REPLICAS, World, world
 
 pytestmark = [
     pytest.mark.faults,
@@ -37,78 +33,8 @@ pytestmark = [
 ]
 
 RUNS = 12 if ROUNDS == 1 else 200
-REPLICAS = 3
 JUDGES_SECONDS = 3.5
 """After its start a replica judges nobody for so long."""
-
-
-@dataclass
-class World:
-    """All of it.
-
-    Attributes:
-        primary: The engine; another server once that was lost.
-        wires: Between each replica and the first primary.
-        doors: Between the nodes and each replica.
-    """
-
-    folder: Path
-    primary: Postgres
-    standbys: list[Postgres]
-    database: str
-    cluster: Cluster
-    wires: list[Gate]
-    doors: list[Gate]
-
-    def end(self, number: int, how: int = signal.SIGKILL) -> Awaitable[int]:
-        """End a replica."""
-        return asyncio.to_thread(self.cluster.end, number, how)
-
-    async def start(self, number: int) -> None:
-        """Start it again, and wait until it beats."""
-        await asyncio.to_thread(self.cluster.start, number)
-        await self.cluster.wait_until_ready(number)
-
-    def signal(self, number: int, signal_number: int) -> None:
-        """Send a replica a signal."""
-        os.kill(self.cluster.all[number].pid, signal_number)
-
-
-@contextlib.asynccontextmanager
-async def world(
-    folder: Path, *, standbys: int = 2, tablespace: Path | None = None
-) -> AsyncIterator[World]:
-    """A primary with its standbys, and replicas behind gates, which may judge each other."""
-    async with contextlib.AsyncExitStack() as stack:
-        primary = stack.enter_context(one_primary())
-        names = ["one", "two"][:standbys]
-        followers = [await asyncio.to_thread(primary.standby, name) for name in names]
-        if followers:
-            await primary.wait_for_one_of(*names)
-        database = await primary.new_database()
-        if tablespace is not None:
-            await primary.execute(f"CREATE TABLESPACE small LOCATION '{tablespace}'")
-            await primary.execute(f"ALTER DATABASE {database} SET TABLESPACE small")
-        sockets = listening(REPLICAS)
-        gates = [Gate(primary.port) for _ in sockets]
-        wires = [await stack.enter_async_context(gate) for gate in gates]
-        gates = [Gate(sock.getsockname()[1]) for sock in sockets]
-        doors = [await stack.enter_async_context(gate) for gate in gates]
-        others = "".join(f",127.0.0.1:{one.port}" for one in followers)
-        dsns = [
-            primary.dsn(database, port=wire.port).replace(
-                f":{wire.port}", f":{wire.port}{others}", 1
-            )
-            for wire in wires
-        ]
-        ports = [one.port for one in doors]
-        made = replicas(folder, "", REPLICAS, sockets=sockets, doors=ports, dsns=dsns)
-        # Its processes are waited for while the gates pass on what they say.
-        cluster = await asyncio.to_thread(made.__enter__)
-        stack.push(made)
-        for number in range(REPLICAS):
-            await cluster.wait_until_ready(number)
-        yield World(folder, primary, followers, database, cluster, wires, doors)
 
 
 # What is done to it; replica 0 has a third of the runs.
@@ -147,14 +73,16 @@ async def refuse_nodes(w: World) -> None:
 
 
 async def lose_primary(w: World) -> None:
-    await asyncio.to_thread(w.primary.kill)
+    """And mend it as docs/standing.md says."""
+    former = w.primary
+    await asyncio.to_thread(former.kill)
     await asyncio.sleep(2)
     received = [await one.execute("SELECT pg_last_wal_receive_lsn() - '0/0'") for one in w.standbys]
-    best = w.standbys[received.index(max(received))]
-    await best.execute("ALTER SYSTEM SET synchronous_standby_names = ''")
-    await asyncio.to_thread(best.promote)
-    w.primary = best
+    w.primary = w.standbys[received.index(max(received))]
+    await asyncio.to_thread(w.primary.promote)  # the other one follows it
     await asyncio.sleep(3)
+    await asyncio.to_thread(former.seed, former.name, w.primary)
+    await asyncio.sleep(1)
 
 
 async def lose_standby(w: World) -> None:

@@ -25,6 +25,7 @@ from rendezvous.server.postgres_schema import READ
 from rendezvous.server.replay import replay
 from rendezvous.talk.credentials import new_secret
 from rendezvous.talk.join_string import RegistryString, group_token_text
+from rendezvous.wire.errors import ExitCode
 from rendezvous.wire.run import EventLine, Phase
 from tests.launcher.command import rdzv
 from tests.support.launching import RDZV, Launched, environment, launching, shell
@@ -68,11 +69,12 @@ class Replicas:
         self.processes: dict[int, subprocess.Popen[str]] = {}
         self.credential = ""
 
-    def begin(self, number: int, database: str) -> None:
+    def begin(self, number: int, database: str, *more: str) -> None:
         words = [RDZV, "serve", "--journal", self.postgres.dsn(database, user=GUARDED)]
         words += ["--port", str(self.ports[number]), "--advertise", self.addresses[number]]
         for address in self.addresses:
             words += ["--registry-address", address]
+        words += more
         env = environment(
             self.folder / str(number), RDZV_TOKEN=self.token, PGPASSFILE=str(self.passwords)
         )
@@ -85,8 +87,8 @@ class Replicas:
         assert stderr is not None
         return stderr.readline()
 
-    def start(self, number: int, database: str) -> None:
-        self.begin(number, database)
+    def start(self, number: int, database: str, *more: str) -> None:
+        self.begin(number, database, *more)
         said = self.said(number)
         assert "(TLS); launchers use it with RDZV_REGISTRY_FILE=" in said, said
         self.credential = said.rsplit("RDZV_REGISTRY_FILE=", 1)[1].strip()
@@ -219,6 +221,22 @@ def test_a_launch_outlives_its_replica_while_it_gathers_and_while_it_runs(
     assert {kind: kinds[kind] for kind in wanted} == wanted
 
 
+def test_a_replica_that_listens_on_loopback_alone_speaks_tls_as_its_token_says(
+    replicas: Replicas, postgres: Postgres, tmp_path: Path
+) -> None:
+    """With --behind-ingress it does not, and the token is made with --plain."""
+    database = new_database(postgres)
+    replicas.start(0, database, "--listen", "127.0.0.1")
+    printed = RegistryString.parse(Path(replicas.credential).read_text())
+    made = RegistryString.parse(replicas.registry())
+    assert (made.place.trust, made.place.proof) == (printed.place.trust, printed.place.proof)
+    assert "ready, rdzv " in asked(replicas, 0)
+    replicas.begin(1, database, "--listen", "127.0.0.1", "--behind-ingress")
+    assert "(TLS)" not in replicas.said(1)
+    url = f"http://{replicas.addresses[1]}/readyz"
+    until(lambda: urllib.request.urlopen(url).status == 200)
+
+
 @pytest.mark.nightly
 def test_after_a_restore_from_a_backup_runs_go_on_and_none_that_knows_more_may_write(
     replicas: Replicas, postgres: Postgres, tmp_path: Path
@@ -239,6 +257,28 @@ def test_after_a_restore_from_a_backup_runs_go_on_and_none_that_knows_more_may_w
     assert outcome.code == 0, outcome.err
     kinds = counts(postgres, restored)
     assert (kinds["joined"], kinds["restarted"], kinds["left"], kinds["lost"]) == (2, 1, 2, 0)
+
+
+def test_a_run_that_is_newer_than_a_restored_backup_ends_and_its_programs_hear_of_it(
+    replicas: Replicas, postgres: Postgres, tmp_path: Path
+) -> None:
+    """No replica may take it for one of its own: its nodes are told that it is not theirs."""
+    database, restored = new_database(postgres), new_database(postgres)
+    replicas.start(0, database)
+    text = call(postgres, "pg_dump", database)
+    script = f"trap 'echo saved; exit 0' TERM; touch {tmp_path}/runs; while :; do sleep 0.05; done"
+    env = {"RDZV_REGISTRY": replicas.registry()}
+    options = ("--nnodes", "1", "--framework", "command")
+    with launching(tmp_path / "s", *options, command=shell(script), env=env) as launched:
+        until((tmp_path / "runs").exists)
+        replicas.kill(replicas.addresses[0])
+        call(postgres, "psql", restored, "--quiet", "--set=ON_ERROR_STOP=1", stdin=text)
+        call(postgres, "psql", restored, f"--command={raising()}")
+        replicas.start(1, restored)
+        outcome = launched.finish()
+    assert outcome.code == ExitCode.REFUSED, outcome.err
+    assert outcome.out.splitlines() == ["saved"]
+    assert "there is no run 'r' here, or it is not yours" in outcome.last_line
 
 
 @pytest.mark.nightly

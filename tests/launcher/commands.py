@@ -50,7 +50,7 @@ ASYNC = (
 )
 PLAIN = (
     *("launcher.run.serve.serve", "launcher.show.machine.show_node", "worker.programs.rsh.main"),
-    *("launcher.symmetric.report.show_environment", "launcher.run.replaying.show_recording"),
+    "launcher.symmetric.report.show_environment",
     *("launcher.ui.process.save", "launcher.ui.process.check", "launcher.ui.process.serve"),
     *("launcher.run.group_refusal.tell_group", "worker.program.hidden.hide_memory"),
     *("worker.program.process.die_with_parent", "launcher.cli.endure_closed_streams"),

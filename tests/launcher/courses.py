@@ -27,8 +27,8 @@ from launcher.show.board import LiveBoard, PlainBoard
 from launcher.show.last_line import last_line
 from launcher.show.slot_table import draw
 from launcher.state.state_dir import StateDir
+from rendezvous.run.decision import Outcome
 from rendezvous.run.events import Event
-from rendezvous.run.moves import Outcome
 from rendezvous.run.rounds import run_report
 from rendezvous.run.views import event_line, run_status
 from rendezvous.wire.errors import Cause, RequestError

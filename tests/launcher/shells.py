@@ -9,24 +9,30 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from launcher.plan.plan import HIDDEN, Submission, WorkerRun
+from launcher.run import actions as do
 from launcher.run.command import launch
 from launcher.run.environment import Child, MetricsKeeper, Socket, WordsKeeper
+from launcher.run.ground import OnDisk, Wanted
+from launcher.run.inputs import Input
+from launcher.run.machine import Machine
+from launcher.run.values import LaunchFacts
 from launcher.schedulers.contract import Scheduler, SchedulerContext, Trouble, unheard
 from launcher.schedulers.description import Description
 from launcher.show.board import Board
 from launcher.state.state_dir import StateDir
 from rendezvous.run.rounds import run_report
 from rendezvous.run.views import run_status
-from rendezvous.shell import Recorder
 from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.credentials import Credential
 from rendezvous.talk.join_string import JoinString, RegistryPlace
@@ -43,6 +49,7 @@ SECRET = bytes(range(32))
 WORDS = "no room"
 _LOOKS = 0.1
 """How often a registry that waits with its answer looks again."""
+_FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass
@@ -150,7 +157,10 @@ class ToldFleet:
 class ToldClient:
     """A connection to the registry: each call is told, and answered by the run's machine."""
 
+    base = "https://registry"
+
     def __init__(self, world: ShellWorld, credential: Credential) -> None:
+        self.lines = SimpleNamespace(is_elsewhere=lambda base: base != self.base)
         self._world = world
         self._who = f"{credential.kind} {_short(credential)}"
         self._asked: object = None
@@ -375,10 +385,6 @@ class ShellWorld(World):
         self.tell(f"words keeper of {state.run}: {say == self.say}")
         return ToldKeeper(self, "last words", admin)
 
-    def recorder(self, state: StateDir) -> Recorder | None:
-        """See the base class."""
-        return cast(Recorder, Notes(self))
-
     def on_signals(self, tell: Callable[[int], None]) -> None:
         """See the base class."""
         self.tell("on signals")
@@ -504,29 +510,30 @@ class ShellWorld(World):
         return self.run_of
 
 
-class Notes:
-    """What is written down of what a launch hears."""
+@contextmanager
+def _told_machine(world: ShellWorld) -> Iterator[None]:
+    """What the launch's machine is made with, and what it takes in, is told."""
+    make, step = Machine.of, Machine.step
 
-    def __init__(self, world: ShellWorld) -> None:
-        self._world = world
+    def of(facts: LaunchFacts, found: OnDisk, wanted: Wanted) -> Machine:
+        for name, value in (("facts", facts), ("found", found), ("wanted", wanted)):
+            words = one_line(said(values_of(value))).replace(wanted.fingerprint, "wanted")
+            world.tell(f"* made with {name} {_FINGERPRINT.sub('former', words)}")
+        return make(facts, found, wanted)
 
-    def begin(self, made_with: Any, at: float, actions: Any = ()) -> None:
-        """See `Recorder`."""
-        for name, value in made_with.items():
-            self._world.tell(f"* made with {name} {one_line(said(values_of(value)))}")
-
-    def take(self, what: Any, at: float, actions: Any) -> None:
-        """See `Recorder`. Of what comes again and again, the first is enough."""
+    def takes(machine: Machine, what: Input, now: float) -> list[do.Action]:
         values = values_of(what)
         for name in ("status", "report", "key"):
             values.pop(name, None)
         kind = type(what).__name__
-        if kind not in ("Due", "StatusCame", "Described", "Done"):
-            self._world.tell(f"* {kind} {one_line(said(values))}")
+        if kind not in ("Due", "StatusCame", "Described", "Done"):  # they come again and again
+            world.tell(f"* {kind} {one_line(said(values))}")
+        return step(machine, what, now)
 
-    async def close(self) -> None:
-        """See `Recorder`."""
-        self._world.tell("* closed")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Machine, "of", of)
+        patch.setattr(Machine, "step", takes)
+        yield
 
 
 class _Socket:
@@ -584,7 +591,8 @@ def shell_course(
         world = ShellWorld(root)
         for name, more in _FLEETS.items():
             world.fleets[name] = ToldFleet(world, name, **more)
-        run_virtually(course(world))
+        with _told_machine(world):
+            run_virtually(course(world))
         return world
 
     return drive

@@ -329,7 +329,8 @@ def others(course: Course) -> None:
             replay ./llama-7b
             replay lla --json
             replay vis-77 --json
-            replay ./own.toml --otlp o.json
+            replay ./own.toml --json
+            replay ./own.toml --nosuch
             replay own.toml
             replay ./none
             replay x

@@ -75,22 +75,22 @@ def submits(facts: LaunchFacts = OWN, *, on_terminal: bool = False, **changes: A
     return course
 
 
-def starts(course: LaunchCourse, **of_all: Any) -> LaunchCourse:
+def starts(course: LaunchCourse) -> LaunchCourse:
     """All run, join, verify each other and go."""
     course.say(key(3), QUEUED, "Priority")
     course.ends(Key(1, 1))
     for slot in (2, 0, 1, 3):
         course.say(key(slot), RUNS, f"on rack {8 - slot}")
-    return joins(course, **of_all)
+    return joins(course)
 
 
-def joins(course: LaunchCourse, **of_all: Any) -> LaunchCourse:
+def joins(course: LaunchCourse) -> LaunchCourse:
     """They join, verify each other and go."""
     registry = course.registry
     for slot in (2, 0, 3, 1):
         course.pause(0.5)
         own = {"nproc_per_node": PROCESSES[slot], "requested_node": RANKS[slot]}
-        registry.join(slot, NEWEST[slot], hostname=HOSTS[slot], **own, **of_all)
+        registry.join(slot, NEWEST[slot], hostname=HOSTS[slot], **own)
     course.see()
     registry.verify()
     registry.refuse(1, "port_taken", "the port is taken", 29_501)
@@ -109,7 +109,7 @@ def leaves(course: LaunchCourse, *slots: int) -> None:
 def goes(facts: LaunchFacts = OWN, **changes: Any) -> LaunchCourse:
     """The same, of which another course has told how it came to go."""
     course = submits(facts, **changes)
-    starts(course, outlives_nodes=changes.get("on_node_loss", "fail") != "fail")
+    starts(course)
     course.lines.clear()
     return course
 
@@ -182,7 +182,7 @@ def two_nodes_are_lost() -> LaunchCourse:
     course.wait(2)
     course.submits((Key(2, 5), "h12"))
     course.say(Key(2, 5), RUNS)
-    registry.join(2, 5, hostname="gpu-6", nproc_per_node=3, outlives_nodes=True)
+    registry.join(2, 5, hostname="gpu-6", nproc_per_node=3)
     registry.verify().arm()
     course.see()
     course.look(96)
@@ -195,7 +195,7 @@ def two_nodes_are_lost() -> LaunchCourse:
     course.wait(16, silent=(3,))
     course.submits((Key(3, 2), "h13"))
     course.say(Key(3, 2), RUNS)
-    registry.join(3, 2, hostname="gpu-3", nproc_per_node=1, outlives_nodes=True)
+    registry.join(3, 2, hostname="gpu-3", nproc_per_node=1)
     registry.verify().arm()
     course.see()
     course.look(96)
@@ -229,7 +229,7 @@ def it_goes_on_with_a_standby() -> LaunchCourse:
         course.pause(0.5)
         course.say(Key(slot, 1), RUNS)
         own: Any = {"hostname": f"n{7 - slot}", "nproc_per_node": slot + 2}
-        course.registry.join(slot, 1, outlives_nodes=True, **own)
+        course.registry.join(slot, 1, **own)
         course.see()
     course.registry.verify().arm()
     course.see()
@@ -536,7 +536,7 @@ def a_person_starts_them() -> LaunchCourse:
     course.see()
     course.submits((Key(1, 2), "/s/slot-1-2.sh"))
     for slot in (1, 0, 2):
-        own: Any = {"hostname": "bca"[slot], "nproc_per_node": 4 - slot, "outlives_nodes": True}
+        own: Any = {"hostname": "bca"[slot], "nproc_per_node": 4 - slot}
         course.registry.join(slot, 1 + (slot == 1), **own)
     course.registry.verify().arm()
     course.see()

@@ -18,6 +18,7 @@ from rendezvous.talk.credentials import Credential
 from rendezvous.talk.failures import Fault, NetworkFailure
 from rendezvous.talk.join_string import RegistryPlace, RegistryString
 from rendezvous.version import rdzv_version
+from rendezvous.wire.protocol import PROTOCOL
 from tests.launcher.command import rdzv
 from tests.support.launching import RDZV, environment
 from tests.support.waiting import until
@@ -194,9 +195,21 @@ def test_a_registry_whose_journal_is_away_fails_unless_another_one_is_ready() ->
     assert "the log of 'rdzv serve'" in away.fix
 
 
-def test_one_without_readyz_is_of_another_version() -> None:
+def test_one_without_readyz_may_be_a_proxy() -> None:
     [one] = judge(PLACE, {"n1": Proven("", 404, why_not="status 404")})
-    assert (one.level, one.cause) == ("warn", "it has another version of rdzv")
+    assert (one.level, one.fix) == ("warn", "check the proxy or ingress in front of it")
+
+
+def test_one_of_another_protocol_fails_by_name() -> None:
+    other = Proven("0.9", 200, protocol=PROTOCOL + 1)
+    [one] = judge(PLACE, {"n1": other})
+    assert one.level == "fail"
+    assert one.value == (
+        f"the right registry, but it speaks protocol {PROTOCOL + 1} (rdzv 0.9), and this rdzv "
+        f"speaks protocol {PROTOCOL} (rdzv {rdzv_version()})"
+    )
+    assert one.fix.endswith("Try: pip install rdzv==0.9")
+    assert [each.level for each in judge(PLACE, {"n1": other, "n2": READY})] == ["warn", "ok"]
 
 
 def test_a_place_without_addresses_fails() -> None:

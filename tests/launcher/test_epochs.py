@@ -116,7 +116,7 @@ async def test_while_the_run_goes_on_the_registry_is_asked(tmp_path: Path) -> No
         state = launched(tmp_path / "state", registry.place)
         launch = Launch("llama", LAUNCH_ID, state.secret())
         await registry.create(launch, 1, limits=Limits(max_restarts=3))
-        async with Node(registry.place, launch, 0, restarts=True) as node:
+        async with Node(registry.place, launch, 0) as node:
             await node.run()
             end = ExitReport(epoch=1, exit_code=3, age_seconds=0.0, rank=0)
             await node.client.report("llama", 0, end)
@@ -131,15 +131,15 @@ async def test_while_the_run_goes_on_the_registry_is_asked(tmp_path: Path) -> No
 
 async def test_where_nodes_gather_again_the_last_table_is_shown(tmp_path: Path) -> None:
     """`rdzv status --env` needs one."""
-    table = EndpointTable.model_validate_json((WIRE / "EndpointTable.2.json").read_bytes())
+    table = EndpointTable.model_validate_json((WIRE / "EndpointTable.json").read_bytes())
     with running(tmp_path) as registry:
         state = launched(tmp_path / "state", registry.place, command=["train.py"])
         launch = Launch("llama", LAUNCH_ID, state.secret())
         await registry.create(launch, 2, limits=Limits(max_restarts=1))
-        more = {"generation": 2, "restarts": True}
+        more = {"generation": 2}
         async with (
-            Node(registry.place, launch, 0, restarts=True) as first,
-            Node(registry.place, launch, 1, restarts=True) as second,
+            Node(registry.place, launch, 0) as first,
+            Node(registry.place, launch, 1) as second,
             Node(registry.place, launch, 1, attempt=2, **more) as third,
         ):
             await asyncio.gather(first.run(), second.run())

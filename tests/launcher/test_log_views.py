@@ -174,18 +174,6 @@ async def test_who_follows_reads_on_until_the_registry_has_gone_and_who_does_not
         await lines(follow=False)
 
 
-async def test_an_older_registry_that_knows_no_views_says_so(registry: Registry) -> None:
-    async def ask(*_: Any, **__: Any) -> object:
-        raise NotFound("there is no route /v1/runs/llama/views")
-
-    registry.ask = ask  # type: ignore[method-assign]
-    with pytest.raises(RdzvError, match="cannot show output: there is no route"):
-        async for _ in view_lines(
-            cast(Any, lambda: registry), "llama", {}, lines=5, follow=True, prefix=False
-        ):
-            pass
-
-
 @pytest.mark.parametrize("follow", [True, False])
 async def test_of_a_schedulers_log_the_wanted_lines_are_shown_as_many_as_are_asked_for(
     *, follow: bool

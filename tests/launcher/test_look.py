@@ -11,7 +11,7 @@ from launcher.show import look as shown
 from launcher.show.look import lines_of, one_look
 from rendezvous.hang import Verdict
 from rendezvous.talk.client import RegistryClient
-from rendezvous.wire.errors import NotFound, RdzvError, TooManyRequests
+from rendezvous.wire.errors import NotFound, TooManyRequests
 from rendezvous.wire.look import (
     Frame,
     LookCall,
@@ -119,5 +119,5 @@ def test_nobody_asks_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     registry = Registry(answers=1_000)
     assert not asked(monkeypatch, registry).over
     assert len(registry.waited) == shown._MOST_TRIES
-    with pytest.raises(RdzvError, match="cannot look at ranks"):
-        asked(monkeypatch, Registry(error=NotFound("no route")))
+    with pytest.raises(NotFound, match="no such run"):
+        asked(monkeypatch, Registry(error=NotFound("no such run")))

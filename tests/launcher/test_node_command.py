@@ -15,11 +15,10 @@ import pytest
 from launcher import cli
 from launcher.cli import of_group
 from launcher.cli.process import AT_WORK, exit_with
-from launcher.run import group_refusal, replaying
+from launcher.run import group_refusal
 from launcher.symmetric import platforms
 from launcher.symmetric.claim import Claim, Host
 from launcher.ui import kept as kept_module
-from rendezvous.recording.reading import Line, Recording, Replayed
 from rendezvous.talk.credentials import RunKeys
 from rendezvous.talk.join_string import JoinString, RegistryPlace
 from rendezvous.wire.errors import ExitCode, RdzvError, Unauthorized, UsageError
@@ -252,22 +251,3 @@ def test_half_a_row_of_metrics_is_passed_over_and_those_behind_it_are_not() -> N
     row = b'{"number": 1, "slot": 4, "at_seconds": 1.5, "rank": %d, "step": 7, "values": {}}'
     found = list(kept_module._rows([row % 3, row[:30], b"", row % 5]))
     assert [one.rank for one in found] == [3, 5]
-
-
-def test_a_line_of_a_replay_says_what_is_done_now_where_that_differs() -> None:
-    line = Line(7, 12.5, "Asked", {"a": 1, "b": {"c": "x", "d": {"e": 2}}, "f": "", "g": "y" * 101})
-    recording = Recording("node", "1", 10.25, {}, [], [line])
-    for one, text in (
-        (Replayed(None, ["Dial"], ["Dial"]), "    0     0.000 s  the node begins: Dial"),
-        (Replayed(line, ["A", "B"], ["B"]), "    7     2.250 s  Asked(a=1, b c=x): A, B; NOW B"),
-        (Replayed(line, [], []), "    7     2.250 s  Asked(a=1, b c=x): nothing"),
-        (
-            Replayed(line, ["A"], []),
-            "    7     2.250 s  Asked(a=1, b c=x): A; NOW nothing",
-        ),
-        (
-            Replayed(line, ["A"], None),
-            "    7     2.250 s  Asked(a=1, b c=x): A; not replayed",
-        ),
-    ):
-        assert replaying._text(recording, one) == text

@@ -19,8 +19,7 @@ from rendezvous.wire.errors import ExitCode, RunExists
 from tests.launcher.command import NOWHERE, rdzv, record_of
 
 OURS = """launch.json result.json secret key.pem certificate.pem certificate.der registry.json
-status.json table.json report.json machines.json metrics.jsonl recording.jsonl
-recording.jsonl.first recording.jsonl.1
+status.json table.json report.json machines.json metrics.jsonl
 worker-runs.jsonl journal.sqlite journal.sqlite-wal journal.sqlite-shm .secret.new
 logs/registry.log logs/agent-0.log logs/node-10.log logs/node-10.log.first logs/node-10.log.1
 logs/rank-19.log logs/rank-19.log.first logs/rank-19.log.1 logs/rank-19.e2.log logs/rank-7.log.index
@@ -28,7 +27,7 @@ logs/launcher-3.log logs/launcher-3.e2.log logs/launcher-3.log.index
 logs/rank-7.log.1.index logs/rank-7.e2.log.index
 logs/node-10.log.index logs/node-10.log.first.index logs/node-10.e2.log.1.index
 logs/node-10.e2.log logs/node-10.e2.log.first logs/node-10.e2.log.1 logs/nccl-k7f2/node-0.e2.47.log
-logs/recording-slot-1-2.jsonl logs/nccl-k7f2/node-0.4711.log logs/node-0/hostfile
+logs/nccl-k7f2/node-0.4711.log logs/node-0/hostfile
 logs/node-0/hostfile.mpich logs/node-0/table.json logs/node-0/notice.json
 logs/node-0/bin/rdzv-rsh logs/node-0/bin/ssh
 former-logs/registry.log former-logs/node-0.log former-logs/node-0.e3.log
@@ -65,7 +64,7 @@ def test_old_are_those_that_are_neither_young_nor_among_the_newest(tmp_path: Pat
     assert old_runs(tmp_path, keep=5) == ["r5"]
     assert old_runs(tmp_path, older_than=45 * DAY_SECONDS, keep=0) == ["r5"]
     assert old_runs(tmp_path) == []
-    (tmp_path / "r5" / "recording.jsonl").touch()  # it began long ago, and ended just now
+    (tmp_path / "r5" / "result.json").touch()  # it began long ago, and ended just now
     assert old_runs(tmp_path, keep=2) == ["r3", "r4"]
     assert old_runs(tmp_path / "nowhere") == []
 

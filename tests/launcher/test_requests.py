@@ -80,8 +80,8 @@ async def test_the_registry_is_asked(tmp_path: Path) -> None:
         await registry.create(launch, 2)
         early = await ask()
         async with (
-            Node(registry.place, launch, 0, restarts=True) as first,
-            Node(registry.place, launch, 1, restarts=True) as second,
+            Node(registry.place, launch, 0) as first,
+            Node(registry.place, launch, 1) as second,
         ):
             await asyncio.gather(first.run(), second.run())
             done = await ask("--reason", "new data")

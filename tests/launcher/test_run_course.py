@@ -310,7 +310,7 @@ def test_50_52_metrics_are_kept_each_second_and_once_more_at_the_end() -> None:
     assert len(drive.of(do.FetchMetrics)) == 3
 
 
-def test_a_machine_is_a_value_that_can_be_recorded() -> None:
+def test_a_machine_is_a_value_that_can_be_copied_and_compared() -> None:
     one, other = Drive.new().running(ONE), Drive.new().running(ONE)
     assert one.machine == other.machine == copy.deepcopy(one.machine)
     one.signal()

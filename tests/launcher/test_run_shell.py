@@ -437,29 +437,6 @@ async def test_a_worker_run_that_cannot_be_submitted_is_told_with_what_was_said(
 
 
 @virtual
-async def test_all_that_a_launch_hears_is_written_down_from_what_it_was_made_of(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    noted: list[Any] = []
-
-    class Notes:
-        def begin(self, made_with: Any, at: float, actions: Any = ()) -> None:
-            noted.append("begun")
-
-        def take(self, said: Any, at: float, actions: Any) -> None:
-            noted.append("taken")
-
-        async def close(self) -> None:
-            noted.append("closed")
-
-    monkeypatch.setattr(world, "recorder", lambda state: Notes())
-    async with world.going():
-        pass
-    assert (noted[0], noted[-1], noted.count("taken") > 10) == ("begun", "closed", True)
-    assert (noted.count("begun"), noted.count("closed")) == (1, 1)
-
-
-@virtual
 async def test_a_ledger_that_cannot_be_written_is_named(world: World) -> None:
     world.registry.down = STARTING
     async with world.going(told=0):
@@ -539,30 +516,28 @@ async def test_93_the_exit_code_is_the_results_or_that_of_the_signal_which_cance
 
 
 @pytest.mark.parametrize(
-    ("result", "done"), [(OK, ["drop", "prune"]), (FAILED, ["prune"]), (None, [])]
+    ("result", "done"), [(OK, [(True, True)]), (FAILED, [(True, True)]), (None, [])]
 )
 @virtual
-async def test_after_a_launch_its_recording_may_go_and_old_runs_do(
-    world: World, monkeypatch: pytest.MonkeyPatch, result: Result | None, done: list[str]
+async def test_after_the_last_line_of_a_launch_old_runs_may_go(
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    result: Result | None,
+    done: list[tuple[bool, bool]],
 ) -> None:
-    """While it holds its folder; and when the last line is out."""
-    calls: list[Any] = []
+    calls: list[tuple[bool, bool]] = []
 
     async def go() -> Outcome:
         return Outcome(None, signal=15)
 
-    def drop(folder: Path) -> None:
-        calls.append(("drop", folder == world.state().path, world.state().is_held()))
-
     def prune(root: Path) -> None:
-        calls.append(("prune", root == world.root, len(world.echoed) == 2))
+        calls.append((root == world.root, len(world.echoed) == 2))
 
     ended = SimpleNamespace(result=result, go=go)
     monkeypatch.setattr("launcher.run.shell.Launch", lambda *_: ended)
-    monkeypatch.setattr("launcher.run.recorded.drop_if_long", drop)
     monkeypatch.setattr("launcher.run.command.prune_after_launch", prune)
     assert await world.run() == (143 if result is None else result.exit_code)
-    assert calls == [(name, True, True) for name in done]
+    assert calls == done
     assert not world.state().is_held()
 
 

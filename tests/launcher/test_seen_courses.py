@@ -24,8 +24,8 @@ from launcher.show.last_line import last_line
 from launcher.show.slot_table import draw
 from launcher.state.state_dir import StateDir
 from launcher.ui.told import LaunchFacts, Told
+from rendezvous.run.decision import Outcome
 from rendezvous.run.events import Event
-from rendezvous.run.moves import Outcome
 from rendezvous.run.views import event_line, run_status
 from rendezvous.wire.run import Phase, RunSpec, RunStatus
 from tests.rendezvous import test_courses as runs

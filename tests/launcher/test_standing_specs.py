@@ -15,6 +15,7 @@ from launcher.schedulers.shipped import specs_folder
 from rendezvous.server.membership import JUDGE_SECONDS
 from rendezvous.server.replica import DRAIN_SECONDS
 from rendezvous.wire.run import DEFAULT_PORT
+from tests.support.compose_servers import commands
 from tests.support.launching import RDZV
 from tests.support.missing import give_up
 from tests.support.vendor_specs import shipped
@@ -62,6 +63,23 @@ def test_each_kind_of_start_leaves_time_to_give_the_runs_away() -> None:
     ]
     assert min(graces) > 2 * DRAIN_SECONDS
     assert replicas["spec"]["minReadySeconds"] > JUDGE_SECONDS
+
+
+def test_the_page_says_of_a_lost_primary_what_the_file_of_compose_says() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "standing.md").read_text(encoding="utf-8")
+    part = page.partition("### A lost primary")[2].partition("\n## ")[0]
+    shown = re.findall(r"^\$ (docker compose .*?)(?:  .*)?$", part, re.M)
+    assert shown == commands()
+    assert [line.split()[2] for line in shown] == ["rm", "exec", "run", "up"]
+
+
+def test_every_server_of_compose_may_become_the_primary_and_follow_it() -> None:
+    (compose,) = shipped("standing/docker-compose.yml")
+    script = (specs_folder() / "standing" / "postgres.sh").read_text(encoding="utf-8")
+    assert "servers='db1 db2 db3'" in script
+    assert "synchronous_standby_names='ANY 1 (db1, db2, db3)'" in script
+    for name, role in (("db1", "primary"), ("db2", "standby"), ("db3", "standby")):
+        assert compose["services"][name]["command"] == [role, name]
 
 
 def test_the_unit_is_one_to_systemd(tmp_path: Path) -> None:

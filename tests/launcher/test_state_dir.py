@@ -314,12 +314,12 @@ def documented() -> list[str]:
 
 def test_all_that_is_documented_of_a_launch_is_forgotten_and_pruned(state: StateDir) -> None:
     names = [*documented(), "secret", "last-words/epoch-2/rank-3.txt"]
-    assert len(names) == 17
+    assert len(names) == 16
     for _ in range(2):
         for name in names:
             state.write(name, b"x")
         state.forget_launch()
-        former = {"lock", "recording.jsonl", "former-logs/last-words/epoch-2/rank-3.txt"}
+        former = {"lock", "former-logs/last-words/epoch-2/rank-3.txt"}
         former.add("former-launches.jsonl")
         assert files_of(state.path) == former
     for name in names:

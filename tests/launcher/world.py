@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pytest
 
@@ -22,7 +22,6 @@ from launcher.schedulers.description import Description
 from launcher.settings import LaunchSettings
 from launcher.show.board import Board
 from launcher.state.state_dir import StateDir
-from rendezvous.shell import Recorder
 from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.credentials import Credential
 from rendezvous.talk.join_string import RegistryPlace
@@ -152,6 +151,8 @@ class Registry:
         down: Why it does not answer.
     """
 
+    base: ClassVar = "https://registry"
+    lines: ClassVar = SimpleNamespace(is_elsewhere=lambda base: False)
     spec: RunSpec | None = None
     told: list[tuple[int, SlotNews]] = field(default_factory=list)
     phase: Phase = Phase.GATHERING
@@ -160,7 +161,7 @@ class Registry:
     version: int = 0
     down: RdzvError | None = None
     asked: list[str] = field(default_factory=list)
-    lines: list[EventLine] = field(default_factory=list)
+    happened: list[EventLine] = field(default_factory=list)
 
     def change(self, **values: Any) -> None:
         for name, value in values.items():
@@ -245,7 +246,7 @@ class Registry:
     async def events(self, run: str, after: int = 0) -> AsyncGenerator[EventLine, None]:
         await self._reach(f"events after {after}")
         while True:
-            for line in self.lines:
+            for line in self.happened:
                 if line.number > after:
                     after = line.number
                     yield line
@@ -322,9 +323,6 @@ class World(LaunchEnvironment):
         self.dialled.add(place.addresses)
         return cast(RegistryClient, self.registry)
 
-    def recorder(self, state: StateDir) -> Recorder | None:
-        return None  # it writes in a thread, which no virtual clock waits for
-
     def on_signals(self, tell: Callable[[int], None]) -> None:
         self.signal = tell
 
@@ -395,7 +393,7 @@ class World(LaunchEnvironment):
         return await launch(self._settings(settings), ["true"], {}, world=self)
 
     def event_happens(self, number: int) -> None:
-        self.registry.lines.append(EventLine(number, 0.0, "joined", "one", Phase.GATHERING, 0))
+        self.registry.happened.append(EventLine(number, 0.0, "joined", "one", Phase.GATHERING, 0))
 
     async def until(self, check: Callable[[], object]) -> None:
         """Wait for it, a tenth of a second at a time."""

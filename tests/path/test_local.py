@@ -103,7 +103,7 @@ def test_what_a_rank_prints_beside_its_traceback_is_not_of_it(tmp_path: Path) ->
 
 
 @pytest.mark.faults
-def test_a_failing_node_stops_the_others_and_is_named_and_all_can_be_replayed(
+def test_a_failing_node_stops_the_others_and_is_named_and_the_run_can_be_replayed(
     tmp_path: Path,
 ) -> None:
     mark = f"left-{tmp_path}"
@@ -113,7 +113,7 @@ def test_a_failing_node_stops_the_others_and_is_named_and_all_can_be_replayed(
     temporary.mkdir()
     with socket.create_server(("127.0.0.1", 0)) as busy:
         port = busy.getsockname()[1]  # the registry goes on to the next one
-        options = ("--nnodes", "3", "--port", str(port), "--record", *COMMAND)
+        options = ("--nnodes", "3", "--port", str(port), *COMMAND)
         env = {"TMPDIR": str(temporary)}
         outcome = launch(tmp_path, *options, command=shell(script), env=env)
     assert outcome.code == 7
@@ -122,8 +122,6 @@ def test_a_failing_node_stops_the_others_and_is_named_and_all_can_be_replayed(
     kept = [path for path in (tmp_path / "r").iterdir() if path.is_file()]
     assert sum(path.stat().st_size for path in kept) < 200_000
     assert "exit code 7" in rdzv(tmp_path, "replay", "r")
-    assert rdzv(tmp_path, "replay", "r", "--otlp", str(tmp_path / "spans.json")) == ""
-    assert "exit code 7" in (tmp_path / "spans.json").read_text()
     assert json.loads((tmp_path / "r" / "launch.json").read_text())["place"]["p"] > port
     log = tmp_path / "r" / "logs" / "node-1.log"
     node = f"node 1 ({socket.gethostname()})"
@@ -132,11 +130,6 @@ def test_a_failing_node_stops_the_others_and_is_named_and_all_can_be_replayed(
     assert log.read_text() == "starting\nit broke\n"
     assert "rdzv:   | it broke" in outcome.err
     assert not processes_with(mark)
-    nodes = [log.parent / f"recording-slot-{slot}-1.jsonl" for slot in (0, 1)]
-    for path in (tmp_path / "r" / "recording.jsonl", *nodes):
-        *_, end, said = rdzv(tmp_path, "replay", str(path)).splitlines()
-        assert said.endswith(" replayed, all with the recorded actions")
-        assert ": End(" in end
 
 
 # Signals

@@ -27,7 +27,7 @@ from tests.support.waiting import until
 pytestmark = [pytest.mark.schedulers("prometheus", "promtool"), pytest.mark.timeout(120)]
 
 PAGE = (Path(__file__).parents[2] / "docs" / "prometheus.md").read_text(encoding="utf-8")
-JOB, OF_PAGE = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+JOB, ALERTS, OF_PAGE = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 [QUESTIONS] = re.findall(r"^```promql\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 QUERIES = [line for line in QUESTIONS.splitlines() if not line.startswith("#")]
 OFTEN = "global:\n  scrape_interval: 500ms\n  scrape_timeout: 500ms\n"
@@ -156,6 +156,36 @@ def test_the_names_are_as_prometheus_wants_them(families: tuple[Family, ...]) ->
         ["promtool", "check", "metrics"], input=text, capture_output=True, text=True
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+QUIET = {"rdzv_replicas": 3.0, "rdzv_replica_silent_seconds": 0.2, "rdzv_commit_wait_seconds": 0.0}
+"""What three replicas show while all is well."""
+FIRES = {
+    "RdzvReplicaMissing": ("rdzv_replicas", 2.0),
+    "RdzvJournalAway": ("rdzv_replica_silent_seconds", 12.0),
+    "RdzvNothingCommitted": ("rdzv_commit_wait_seconds", 4.0),
+}
+
+
+@pytest.mark.parametrize("alert", [*FIRES, ""])
+def test_each_alert_of_the_page_fires_for_its_own_fault_alone(alert: str, tmp_path: Path) -> None:
+    (tmp_path / "rules.yml").write_text(ALERTS)
+    values = QUIET | dict([FIRES[alert]] if alert else [])
+    series = [
+        {"series": f'{name}{{instance="{one}"}}', "values": f"{number}x20"}
+        for name, number in values.items()
+        for one in "abc"
+    ]
+    tests = [
+        {"eval_time": "5m", "alertname": name, "exp_alerts": [{}] if name == alert else []}
+        for name in FIRES
+    ]
+    case = {"interval": "15s", "input_series": series, "alert_rule_test": tests}
+    (tmp_path / "test.yml").write_text(json.dumps({"rule_files": ["rules.yml"], "tests": [case]}))
+    done = subprocess.run(
+        ["promtool", "test", "rules", "test.yml"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def value_of(family: Family) -> float | Histogram:

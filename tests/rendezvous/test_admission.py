@@ -2,44 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from rendezvous.run.events import Refused
-from rendezvous.run.joins import decide_mismatch, refuse_other_version
+from rendezvous.run.joins import decide_mismatch
 from rendezvous.wire.errors import Fenced, Mismatch
-from rendezvous.wire.node import Facts, Job
+from rendezvous.wire.node import Job
 from rendezvous.wire.reports import AckReport, LeaveReport
 from rendezvous.wire.run import Phase
 from rendezvous.wire.verify import ProbeReport
 from tests.support.driver import Drive, in_phase, make_join, make_spec, sha
 from tests.support.stories import stories, tell
-from tests.support.tables import rows
-
-
-@rows(
-    "theirs own is_taken",
-    """
-another patch | 0.1.9 | 0.1.0 | yes
-another minor version | 0.12.0 | 0.1.0 | yes
-not told | | 0.1.0 | yes
-not known | unknown | 0.1.0 | yes
-no version of a release | 1 | 0.1.0 | yes
-older | 0.9.3 | 10.0 |
-newer | 1.0.0 | 0.9.3 |
-""",
-)
-def test_a_node_of_another_major_version_is_refused(theirs: str, own: str, is_taken: str) -> None:
-    request = replace(make_join(1), facts=Facts(rdzv_version=theirs))
-    if is_taken:
-        refuse_other_version(request, own)
-        return
-    with pytest.raises(Mismatch) as caught:
-        refuse_other_version(request, own)
-    assert caught.value.message == (
-        f"slot 1 (host1) has rdzv {theirs}, but the registry has rdzv {own}"
-    )
 
 
 @stories("""
@@ -101,17 +74,9 @@ another framework is refused with both names
     "slot 1 (host1) was started with --framework command, but run 'r' has --framework torchrun"
     hint "…the same --framework…"
 the same command is accepted as is one that is not told
-    new 3; join 0 digest=a command=a; join 1 digest=a; join 2 -> joined,joined,joined
-another command is refused with both digests
-    new 3; join 0 digest=a; join 1 digest=b -> Mismatch
-    "slot 1 (host1) would run a different COMMAND (digest 3e23e8160039) from the nodes that
-    joined before it (ca978112ca1b)"
-    hint "…the same COMMAND, or allow the difference with --any-command…"
-another command than the launcher's is refused
-    new 3 digest=a; join 0 digest=b -> Mismatch
-    "slot 0 (host0) would run a different COMMAND (digest 3e23e8160039) from …(ca978112ca1b)"
+    new 3; join 0 command=a; join 1 command=a; join 2 -> joined,joined,joined
 commands may differ when the run allows it
-    new 3 same_command=False; join 0 digest=a command=a; join 1 digest=b command=b
+    new 3 same_command=False; join 0 command=a; join 1 command=b
     -> 1.incarnations=1
 of two nodes with different commands both are named and nobody is blamed
     new 4; join 2 command=train.py,--lr,1; join 0 command=train.py,--lr,2 -> Mismatch

@@ -230,11 +230,8 @@ four reasons are three and a number
     new 6 join_timeout_seconds=5; gather 0; news 1 submitting; news 2 submitting; news 2 running
     news 3 submitting; news 3 submitted; news 4 submitting; news 4 unknown; wait 5
     "…: slot 1 was still being submitted; slot 2 never reached …; slot 3 never …; and 2 more"
-a journal may hold a time-out that is not due today
-    new 3; gather 0; timeout
-    "…: slot 1 was never submitted"
 a trouble of the registry is told instead of blaming who is missing
-    new 9 join_timeout_seconds=5; gather 0; wait 4; timeout trouble='no more connections'
+    new 9 join_timeout_seconds=5; gather 0; wait 4.75; timeout trouble='no more connections'
     "…1 joined within 5 s: no more connections"
     hint ""
 time in the scheduler's queue does not count

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rendezvous.run.events import dump_event, load_event
-from rendezvous.run.protocol import apply
-from rendezvous.run.state import create
 from rendezvous.run.views import node_view
 from rendezvous.wire.run import Phase
-from tests.support.driver import Drive, in_phase, make_spec
+from tests.support.driver import Drive, in_phase
 from tests.support.stories import stories, tell
 
 
@@ -97,8 +94,8 @@ after a restart of the registry everything goes on
     arming 1; ack 0 warm=True; restart; exit 0 1; restart -> arming
     arm; exit 0 1 -> status=failed
 a run that outlives its nodes repeats it on all of them
-    new 2 on_node_loss=replace fence_timeout_seconds=30; join 0 outlives_nodes=True
-    join 1 outlives_nodes=True; probe 0; probe 1; ack 0 warm=True; ack 1; exit 1 1; stop 0 143
+    new 2 on_node_loss=replace fence_timeout_seconds=30; join 0
+    join 1; probe 0; probe 1; ack 0 warm=True; ack 1; exit 1 1; stop 0 143
     -> arming epoch=2 used=0
 """)
 def test_a_cold_repeat(story: str) -> None:
@@ -124,25 +121,3 @@ def test_the_nodes_are_told_for_the_rest_of_the_run(most: int) -> None:
         drive.arm()
     drive.exit(0, 0)
     assert (drive.result.status, drive.result.restarts) == ("ok", 0)
-
-
-def test_a_node_that_cannot_start_again_is_not_asked_to() -> None:
-    drive = Drive(make_spec(2))
-    drive.join(0, restarts=False)
-    drive.join(1)
-    drive.verify()
-    drive.ack(0)
-    drive.ack(1, warm=True)
-    drive.exit(1, 1)
-    drive.exit(0, 143, stopped=True)
-    assert drive.result.status == "failed"
-
-
-def test_its_journal_is_replayed_as_it_was() -> None:
-    drive = _failed_at_once()
-    drive.arm()
-    drive.exit(0, 9)
-    again = create("r", drive.run.spec, drive.journal[0][0])
-    for at, event in drive.journal:
-        apply(again, load_event(dump_event(event)), at)
-    assert again == drive.run

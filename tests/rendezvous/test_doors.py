@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rendezvous.run import events
-from rendezvous.run.events import Event, dump_event
+from rendezvous.run.decision import Decision, Outcome, dump_entry
+from rendezvous.run.events import Event
 from rendezvous.server.doors import Doors
 from rendezvous.server.journal import Record
 from rendezvous.talk.credentials import Credential, node_credential
@@ -28,7 +29,8 @@ class Journal:
     async def read(self, run: str) -> list[Record]:
         self.reads += 1
         found = self.happened if run == "demo" else []
-        return [Record(run, n, 0.0, dump_event(event)) for n, event in enumerate(found, 1)]
+        decided = Decision(Outcome("it happened"), {})
+        return [Record(run, n, 0.0, dump_entry(one, decided)) for n, one in enumerate(found, 1)]
 
 
 class Clock:

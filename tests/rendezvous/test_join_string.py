@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import socket
 import zlib
 from collections import Counter
 from collections.abc import Callable
@@ -25,7 +26,9 @@ from rendezvous.talk.join_string import (
     with_port,
     without_secrets,
 )
+from rendezvous.version import rdzv_version
 from rendezvous.wire.errors import UsageError
+from rendezvous.wire.protocol import PROTOCOL
 
 SECRET = bytes(range(32))
 KEYS = RunKeys(SECRET, "r", "launch")
@@ -219,6 +222,25 @@ def test_a_join_string_with_a_part_missing_or_odd_is_refused(changes: dict[str, 
     value = {key: part for key, part in (PARTS | changes).items() if part is not None}
     words = refused_quietly("RDZV_JOIN", _pack("rdzv1-", value))
     assert words.startswith("RDZV_JOIN is complete, but a part of it is missing")
+
+
+OTHER = PARTS | {"n": PROTOCOL + 1, "v": "0.9\n"}
+
+
+def test_a_join_string_of_another_protocol_is_taken_as_long_as_it_can_be_read() -> None:
+    """The registry refuses its node, so that the run hears of it."""
+    assert JoinString.parse(_pack("rdzv1-", OTHER)) == JOIN
+
+
+def test_a_join_string_of_another_protocol_that_cannot_be_read_names_both() -> None:
+    with pytest.raises(UsageError) as refused:
+        JoinString.parse(_pack("rdzv1-", {"n": OTHER["n"], "v": OTHER["v"], "new": 7}))
+    assert refused.value.message == (
+        f"the launcher that wrote RDZV_JOIN speaks protocol {PROTOCOL + 1} (rdzv 0.9?), but the "
+        f"rdzv of this node ({socket.gethostname()}) speaks protocol {PROTOCOL} "
+        f"(rdzv {rdzv_version()})"
+    )
+    assert refused.value.hint.endswith("Try: pip install rdzv==0.9?")
 
 
 def test_the_numbers_of_a_join_string_are_taken_up_to_their_bounds() -> None:

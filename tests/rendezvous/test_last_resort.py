@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from rendezvous.proof.last_resort import last_networks, used, with_untried
-from rendezvous.proof.networks import NetworkClass, Unreachable, classes_of
+from rendezvous.proof.network_class import NetworkClass
+from rendezvous.proof.networks import Unreachable, classes_of
 from rendezvous.run.rounds import plan_of
 from rendezvous.wire.errors import ExitCode
 from rendezvous.wire.node import Candidate, JoinRequest, LinkKind

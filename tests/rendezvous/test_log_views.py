@@ -345,7 +345,7 @@ async def begun(served: Served) -> Run:
     """A run that goes, whose programs may start again."""
     await served.create(DEMO, 2, max_restarts=9)
     for slot in range(2):
-        await served.join(DEMO, slot, restarts=True)
+        await served.join(DEMO, slot)
     await go(served)
     return served.host(DEMO).run
 
@@ -362,7 +362,7 @@ async def replaced(served: Served, generation: int = 2, **changes: Any) -> None:
     digest = DEMO.token(1, generation).sha256()
     news = SlotNews(generation=generation, state=SlotState.SUBMITTING, token_sha256=digest)
     await served.service.slot_news(served.host(DEMO), 1, news)
-    values: dict[str, Any] = {"generation": generation, "hostname": "spare", "restarts": True}
+    values: dict[str, Any] = {"generation": generation, "hostname": "spare"}
     await served.join(DEMO, 1, generation, **values | changes)
 
 

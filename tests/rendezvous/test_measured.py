@@ -35,7 +35,7 @@ async def started(served: Served, launch: Launch = DEMO) -> None:
     """A start that gathers for 20 s, verifies for 2 s and arms for 1 s."""
     await served.create(launch, 2, max_restarts=1)
     served.let_pass(20.0)
-    await asyncio.gather(*(served.join(launch, slot, restarts=True) for slot in (0, 1)))
+    await asyncio.gather(*(served.join(launch, slot) for slot in (0, 1)))
     served.let_pass(2.0)
     await verified_and_armed(served, launch)
 

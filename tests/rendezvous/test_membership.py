@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from rendezvous.server.journal import JOURNAL
 from rendezvous.server.membership import (
     BEAT_SECONDS,
     JUDGE_SECONDS,
@@ -108,3 +111,15 @@ def test_one_more_replica_moves_the_choice_of_its_own_part_alone() -> None:
     moved = [run for run in RUNS if heir(run, three) != heir(run, four)]
     assert {heir(run, four) for run in moved} == {"d"}
     assert 40 < len(moved) < 110
+
+
+def test_only_who_reads_the_records_of_a_run_takes_it() -> None:
+    newer = replace(member("b"), reads=JOURNAL + 1)
+    said = beat(member("a"), newer, left=tuple(RUNS))
+    one = beating(JUDGE_SECONDS, said)
+    assert {holding.run for holding in one.claims(said, JUDGE_SECONDS)} == set(RUNS)
+    assert {one.heir(run) for run in RUNS} == {None}
+    other = beating(JUDGE_SECONDS, said, Membership("b", JOURNAL + 1))
+    assert other.claims(said, JUDGE_SECONDS) == []
+    left = tuple(replace(one, version=JOURNAL + 1) for one in said.left)
+    assert len(other.claims(replace(said, left=left), JUDGE_SECONDS)) == len(RUNS)

@@ -16,6 +16,7 @@ from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.talk.moving import next_address
 from rendezvous.talk.network import Answer
 from rendezvous.wire.errors import Moved, StorageFull, Unavailable
+from rendezvous.wire.protocol import PROTOCOL, same_rdzv
 from rendezvous.wire.reports import ExitReport
 from tests.support.hosts import Host, raw, with_client
 
@@ -110,6 +111,24 @@ def test_a_request_is_sent_on_three_times() -> None:
 # There and back
 
 
+def test_of_replicas_one_that_speaks_the_same_protocol_is_asked() -> None:
+    """As while they are upgraded one by one: the others would refuse this client."""
+    hosts = {"a": Host(answer=STATUS, speaks=f"{PROTOCOL + 1} 0.9"), "b": Host(answer=STATUS)}
+    found, base, _ = with_client(hosts, status, replicas=True)
+    assert (found.run, base, hosts["a"].heard) == (STATUS["run"], "http://b", [])
+    hosts["b"].speaks = hosts["a"].speaks
+    refusal, *_ = with_client(hosts, refused, replicas=True)
+    each = f"it speaks protocol {PROTOCOL + 1} (rdzv 0.9), this rdzv speaks protocol {PROTOCOL} ("
+    assert refusal.message.count(each) == 2
+    assert refusal.hint == same_rdzv("")
+
+
+def test_a_registry_alone_refuses_for_itself_who_speaks_another_protocol() -> None:
+    """So that a run hears of its node."""
+    hosts = {"a": Host(answer=STATUS, speaks=f"{PROTOCOL + 1} 0.9")}
+    assert with_client(hosts, status)[0].run == STATUS["run"]
+
+
 def test_a_client_asks_where_the_run_is_and_stays_there() -> None:
     hosts = {"a": Host(answer=moved("b:29600")), "b": Host(answer=STATUS)}
 
@@ -187,9 +206,9 @@ def test_the_line_to_the_owner_is_open_until_it_is_spoken_to_on_the_next_one() -
     hosts = {"a": Host(answer=moved("b:29600")), "b": Host(2.0, answer=STATUS)}
 
     async def work(client: RegistryClient) -> None:
-        await client.status("r")
+        await client.request("GET", "/v1/runs/r")
         client.lines.try_elsewhere()
-        await client.status("r")
+        await client.request("GET", "/v1/runs/r")
 
     with_client(hosts, work, replicas=True)
     spoken = [closed for asked, closed in hosts["b"].asked if asked in hosts["b"].asked_for_runs]
@@ -421,3 +440,35 @@ def test_what_could_not_be_reached_is_told_until_an_answer_comes() -> None:
     with_client(hosts, work, "a", **TLS)
     told = [asked.headers.get("x-rdzv-unreached") for asked in hosts["a"].asked_for_runs]
     assert told == [None, "b:29600", "b:29600", None]
+
+
+def test_a_line_to_another_replica_than_the_owner_is_left_and_of_one_machine_it_stays() -> None:
+    hosts = {"a": Host(answer=STATUS), "b": Host(answer=STATUS)}
+
+    async def work(client: RegistryClient) -> list[object]:
+        said: list[object] = [client.lines.is_elsewhere("http://b")]  # it has none yet
+        await client.status("r")
+        said += [client.lines.is_elsewhere(client.base), client.lines.dial_again]
+        said += [client.lines.is_elsewhere("http://b") for _ in range(2)]
+        said += [client.lines.dial_again, client.lines.late]
+        await client.status("r")
+        return [*said, client.base]
+
+    said, _, _ = with_client(hosts, work, replicas=True)
+    assert said == [False, False, False, True, True, True, ["a"], "http://b"]
+    said, _, _ = with_client(hosts, work)
+    assert said == [False, False, False, False, False, False, [], "http://a"]
+
+
+def test_a_late_status_is_asked_for_at_another_replica_meanwhile() -> None:
+    hosts = {"a": Host(), "b": Host(answer=STATUS)}
+
+    async def work(client: RegistryClient) -> float:
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        await client.status("r", wait=1.0)
+        return clock() - began
+
+    seconds, base, _ = with_client(hosts, work, replicas=True)
+    assert 2.0 <= seconds < 3.0  # it waits for 1 s, and for one more
+    assert base == "http://b"

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rendezvous.proof.networks import NetworkClass, Unreachable, classes_of, given_up
+from rendezvous.proof.network_class import NetworkClass
+from rendezvous.proof.networks import Unreachable, classes_of, given_up
 from rendezvous.proof.rdma import RdmaExpectation
 from rendezvous.run.seal import make_table, number_nodes
 from rendezvous.wire.node import Candidate, Facts, JoinRequest, LinkKind

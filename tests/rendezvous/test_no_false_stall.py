@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from rendezvous.run.events import StallFound
+from rendezvous.run import stalls
+from rendezvous.run.events import Noted
 from rendezvous.run.stalls import quiet_since, silent_since
 from rendezvous.run.views import run_status
 from rendezvous.server.looks import Looks
@@ -64,7 +65,7 @@ class Training:
 
     drive: Drive = field(default_factory=going)
     ranks: list[Rank] = field(default_factory=lambda: [Rank() for _ in range(NODES * RANKS)])
-    told: list[StallFound] = field(default_factory=list)
+    told: list[stalls.Stall] = field(default_factory=list)
     quiet: dict[int, Quiet] = field(default_factory=dict)
     looks: Looks = field(default_factory=Looks)
 
@@ -91,8 +92,8 @@ class Training:
         self._answer(now)
         for event in self.stalling.events(self.drive.run, now):
             self.drive.apply(event)
-            if isinstance(event, StallFound):
-                self.told.append(event)
+            if isinstance(event, Noted):
+                self.told.append(stalls.Stall.model_validate(event.data))
         self._answer(now)
 
     def _sample(self, slot: int, now: float) -> None:
@@ -151,7 +152,7 @@ class Training:
             yield SAMPLE_SECONDS
 
     @property
-    def alarms(self) -> list[StallFound]:
+    def alarms(self) -> list[stalls.Stall]:
         """What a person was warned of."""
         return [one for one in self.told if not one.at_work]
 

@@ -320,8 +320,8 @@ async def test_a_beat_says_nothing_of_a_run_that_is_just_being_claimed(
     await written(journal, records("r", 1))
     ask, answered, arrives = journal._asks.run, asyncio.Event(), asyncio.Event()
 
-    async def late(work: Any) -> Any:
-        answer = await ask(work)
+    async def late(work: Any, *more: Any) -> Any:
+        answer = await ask(work, *more)
         answered.set()
         await arrives.wait()
         return answer
@@ -443,7 +443,10 @@ async def test_replicas_that_start_at_once_make_the_tables_once(dsn: str) -> Non
 @pytest.mark.parametrize(
     ("statement", "words"),
     [
-        ("UPDATE rdzv.journal SET version = 1", "has journal version 1; this rdzv reads version 2"),
+        (
+            "UPDATE rdzv.journal SET version = 1",
+            "has layout 1 of the tables; .* layout 2",
+        ),
         ("DROP TABLE rdzv.journal", "is not an rdzv journal"),
         ("ALTER TABLE rdzv.journal RENAME version TO photos", "is not an rdzv journal"),
         ("ALTER ROLE CURRENT_USER IN DATABASE {} SET synchronous_commit TO off", "commit is off"),
@@ -558,3 +561,51 @@ async def test_what_tenants_use_goes_with_the_beat_and_a_change_of_them_shows_in
     await first.remove_tenant("team")
     removed = await second.beat("b:1", lease_seconds=LEASE)
     assert len({before.tenants, put.tenants, removed.tenants}) == 3
+
+
+async def test_a_commit_that_changes_nothing_leaves_nothing_behind(opened: Opening) -> None:
+    journal = await opened("a")
+    await written(journal, records("r", 1))
+    await journal.probe()
+    assert not journal.commits.has_failed
+    with pytest.raises(ZeroDivisionError), journal.commits.one():
+        raise ZeroDivisionError
+    assert journal.commits.has_failed  # now it takes room, as an event would
+    await journal.probe()
+    assert not journal.commits.has_failed
+    assert await contents(journal) == records("r", 1)
+    assert await journal.runs() == ["r"]
+
+
+async def test_what_is_refused_of_one_run_says_nothing_of_the_database(opened: Opening) -> None:
+    journal = await opened("a")
+    await written(journal, records("r", 1))
+    assert (await written(journal, records("r", 1))) == {"r": StorageFull}
+    assert not journal.commits.has_failed
+
+
+async def test_why_nothing_is_committed_names_no_file_of_the_server(
+    opened: Opening, dsn: str
+) -> None:
+    journal = await opened("a")
+    await written(journal, records("r", 1))
+    connection = await asyncpg.connect(dsn)
+    reasons = {"53100": "its disk is full", "58030": "it answers with SQLSTATE 58030"}
+    for code, reason in reasons.items():
+        await connection.execute(FAILING.format(code))
+        with pytest.raises(ZeroDivisionError), journal.commits.one():
+            raise ZeroDivisionError  # what follows needs room
+        with pytest.raises(StorageFull, match="base/16384"):
+            await journal.probe()
+        assert journal.commits.reason == reason
+    await connection.execute("DROP TRIGGER fails ON rdzv.events")
+    await connection.close()
+    await journal.probe()
+    assert journal.commits.reason == ""
+
+
+FAILING = """
+CREATE OR REPLACE FUNCTION fails() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+  RAISE EXCEPTION 'could not extend file "base/16384/2"' USING ERRCODE = '{}'; END $$;
+CREATE OR REPLACE TRIGGER fails BEFORE INSERT ON rdzv.events FOR EACH ROW EXECUTE FUNCTION fails();
+"""

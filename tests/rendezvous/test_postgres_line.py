@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from rendezvous.server.commits import Commits
 from rendezvous.server.postgres_line import LIMIT_SECONDS, Line, shares_sessions
 from rendezvous.server.postgres_trouble import asyncpg
 from rendezvous.server.shared_journal import InDoubt
@@ -260,3 +261,40 @@ def test_whether_a_pooler_gives_one_session_to_several(
             await line.close()
 
     assert virtually(course, *shown).ended == ["closed", "closed"]
+
+
+def test_the_sentence_of_a_lost_connection_names_the_database_and_why() -> None:
+    async def fails(_: Any) -> None:
+        raise asyncpg.InternalClientError("cannot switch to state 12")
+
+    async def course(server: Server) -> None:
+        server.text = "of this registry"
+        line = line_to(server)
+        with pytest.raises(InDoubt) as lost:
+            await line.run(fails)
+        assert lost.value.message == (
+            "the connection to the database of this registry was lost: what was asked before has "
+            "not come to its end there"
+        )
+        await line.close()
+
+    assert virtually(course).ended == ["terminated"]
+
+
+def test_only_what_has_to_last_is_counted_and_a_late_answer_is_a_failure() -> None:
+    async def course(server: Server) -> None:
+        clock = asyncio.get_running_loop().time
+        commits, line = Commits(clock), line_to(server)
+        await line.run(lambda _: takes(5))
+        assert (commits.seconds(), commits.has_failed) == (0, False)
+        hangs = asyncio.create_task(line.run(lambda _: takes(200), commits))
+        await asyncio.sleep(4)
+        assert commits.seconds() == 4
+        with pytest.raises(InDoubt):
+            await hangs
+        assert (commits.seconds(), commits.has_failed) == (LIMIT_SECONDS, True)
+        await line.run(lambda _: takes(1), commits)
+        assert (commits.seconds(), commits.has_failed) == (0, False)
+        await line.close()
+
+    virtually(course)

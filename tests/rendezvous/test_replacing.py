@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rendezvous.run.views import node_view, run_status
-from rendezvous.wire.errors import Cause, Fenced, Mismatch, SlotTaken, TooLate
+from rendezvous.wire.errors import Cause, Fenced, SlotTaken, TooLate
 from rendezvous.wire.node import Finding
 from rendezvous.wire.reports import LeaveReport
 from rendezvous.wire.run import NodeState, Phase, SlotState, SlotStatus
@@ -27,7 +27,7 @@ def elastic(nodes: int = 4, *, how: str = "replace", **changes: Any) -> Drive:
     changes = {"local_node": True, "on_node_loss": how} | limits | changes
     drive = Drive(make_spec(nodes, least=least, **changes))
     for slot in range(len(drive.run.slots)):
-        drive.join(slot, outlives_nodes=True)
+        drive.join(slot)
     if phase(drive) is Phase.GATHERING:
         drive.wait(31)
     drive.verify().arm()
@@ -142,7 +142,7 @@ def test_the_slot_of_a_lost_node_is_submitted_again_and_becomes_the_standby() ->
     assert drive.slot(2).wanted == 2
     assert status_of(drive, 2).awaited
     go_on(drive)
-    drive.join(2, 2, outlives_nodes=True)
+    drive.join(2, 2)
     assert drive.states() == ["running", "running", "standby", "running", "running"]
     lose(drive, 4)
     stopped(drive, 0, 1, 3)
@@ -180,7 +180,7 @@ def test_who_comes_after_a_retired_node_is_not_told_to_leave_like_it() -> None:
     drive.drain(2, 0.0, "maintenance")
     told = drive.run.seq
     assert node_view(drive.run, drive.now, 2.0).retired == [2]
-    drive.join(2, 2, outlives_nodes=True)
+    drive.join(2, 2)
     assert drive.run.seq > told
     assert node_view(drive.run, drive.now, 2.0).retired == []
 
@@ -193,7 +193,7 @@ def test_a_standby_dies_while_it_is_promoted() -> None:
     assert phase(drive) is Phase.GATHERING  # the replacement of slot 2 is on its way
     assert drive.slot(2).wanted == 2
     assert drive.slot(4).wanted == 1
-    drive.join(2, 2, outlives_nodes=True)
+    drive.join(2, 2)
     go_on(drive)
     assert phase(drive) is Phase.RUNNING
     assert set(ranks(drive)) == {0, 1, 2, 3}
@@ -209,7 +209,7 @@ def test_without_a_standby_the_run_waits_for_the_new_worker_run() -> None:
     assert phase(drive) is Phase.GATHERING
     assert drive.slot(1).wanted == 2
     assert status_of(drive, 1).fenced is False
-    drive.join(1, 2, outlives_nodes=True)
+    drive.join(1, 2)
     assert phase(drive) is Phase.VERIFYING
     assert drive.run.attempt.probing is not None
     assert drive.run.attempt.probing.fresh == [1]
@@ -224,7 +224,7 @@ def test_the_budget_ends_and_says_so() -> None:
     drive = elastic(3, max_replacements=1)
     lose(drive, 1)
     stopped(drive, 0, 2)
-    drive.join(1, 2, outlives_nodes=True)
+    drive.join(1, 2)
     go_on(drive)
     lose(drive, 2)
     stopped(drive, 0, 1)
@@ -269,7 +269,7 @@ def test_with_fewer_allowed_the_run_goes_on_with_those_that_are_there() -> None:
     assert phase(drive) is Phase.RUNNING
     assert ranks(drive) == {0: 0, 2: 1}
     assert status_of(drive, 1).awaited
-    drive.join(1, 2, outlives_nodes=True)
+    drive.join(1, 2)
     assert drive.node(1).state is NodeState.STANDBY
 
 
@@ -277,17 +277,17 @@ def test_a_replacement_that_comes_twice_is_refused() -> None:
     drive = elastic(3)
     lose(drive, 1)
     stopped(drive, 0, 2)
-    drive.join(1, 2, outlives_nodes=True)
+    drive.join(1, 2)
     with pytest.raises(SlotTaken):
-        drive.join(1, 2, attempt=2, outlives_nodes=True)
+        drive.join(1, 2, attempt=2)
     go_on(drive)
     with pytest.raises(SlotTaken, match="has not been missed yet"):
-        drive.join(1, 2, attempt=3, outlives_nodes=True)
+        drive.join(1, 2, attempt=3)
 
 
 def test_who_is_started_again_before_it_is_missed_waits_for_that() -> None:
     drive = elastic(3, managed=False)
-    again = {"attempt": 2, "outlives_nodes": True}
+    again = {"attempt": 2}
     with pytest.raises(SlotTaken):
         drive.join(1, 1, **again)
     lose(drive, 1)
@@ -312,7 +312,7 @@ def test_a_worker_run_that_dies_before_it_joins_is_submitted_again_after_a_while
         assert drive.slot(1).wanted == generation
         drive.wait(0.25, silent=[1])
     assert drive.run.starts.resubmitted == 1
-    drive.join(1, 5, outlives_nodes=True)
+    drive.join(1, 5)
     assert drive.slot(1).tries == 0
     go_on(drive)
     assert phase(drive) is Phase.RUNNING
@@ -394,7 +394,7 @@ def test_nobody_submits_again_what_a_platform_starts_itself() -> None:
     assert drive.slot(1).wanted == 1
     assert drive.run.starts.resubmitted == 1
     assert "its platform may start again" in drive.run.starts.ended[-1].then
-    drive.join(1, 1, attempt=2, outlives_nodes=True)
+    drive.join(1, 1, attempt=2)
     go_on(drive)
     assert phase(drive) is Phase.RUNNING
 
@@ -502,16 +502,16 @@ def test_a_lost_node_is_fenced_at_once_and_for_ever() -> None:
     with pytest.raises(Fenced):
         drive.exit(1, 1)
     with pytest.raises(Fenced, match=r"newer worker run \(generation 2"):
-        drive.join(1, 1, attempt=2, outlives_nodes=True)
+        drive.join(1, 1, attempt=2)
     with pytest.raises(Fenced):
-        drive.join(1, 1, outlives_nodes=True)
+        drive.join(1, 1)
 
 
 def test_a_slot_whose_loss_is_not_decided_yet_opens_later() -> None:
     drive = elastic(3, managed=False)
     lose(drive, 1)
     with pytest.raises(SlotTaken, match="it is free once"):
-        drive.join(1, 1, attempt=2, outlives_nodes=True)
+        drive.join(1, 1, attempt=2)
 
 
 # --- what counts, and who is blamed ---------------------------------------------------------------
@@ -556,7 +556,7 @@ def test_a_newcomer_that_fails_a_check_is_replaced() -> None:
     lose(drive, 1)
     stopped(drive, 0, 2)
     sick = Finding(check="L12", level="fail", cause="RDMA cannot register memory")
-    drive.join(1, 2, outlives_nodes=True, findings=[sick])
+    drive.join(1, 2, findings=[sick])
     assert phase(drive) is Phase.GATHERING
     assert drive.slot(1).wanted == 3
     assert "RDMA cannot register memory" in node_view(drive.run, drive.now, 2.0).why_released[1]
@@ -566,7 +566,7 @@ def test_who_does_not_report_on_its_peers_in_time_is_replaced() -> None:
     drive = elastic(3, verify_timeout_seconds=30)
     lose(drive, 1)
     stopped(drive, 0, 2)
-    drive.join(1, 2, outlives_nodes=True)
+    drive.join(1, 2)
     drive.probe(0)
     drive.probe(2)
     drive.wait(30.25)
@@ -580,14 +580,14 @@ def test_who_is_silent_and_was_released_holds_the_next_go_no_longer_than_its_fen
     lose(drive, 1)
     stopped(drive, 0, 2)
     heard = drive.now
-    drive.join(1, 2, outlives_nodes=True)
+    drive.join(1, 2)
     drive.probe(0)
     drive.probe(1)
     drive.wait(12.25, silent=[2])
     assert drive.node(2).state is NodeState.RELEASED
     drive.wait(3.25, silent=[2])
     assert drive.node(2).state is NodeState.LEFT
-    drive.join(2, 2, outlives_nodes=True)
+    drive.join(2, 2)
     go_on(drive)
     drive.wait(heard + 24.5 - drive.now)
     assert phase(drive) is Phase.ARMING
@@ -599,7 +599,7 @@ def test_who_cannot_start_on_the_next_table_is_replaced() -> None:
     drive = elastic(3)
     lose(drive, 1)
     stopped(drive, 0, 2)
-    drive.join(1, 2, outlives_nodes=True)
+    drive.join(1, 2)
     drive.verify()
     drive.refuse(1, "address", "it has no such address any more")
     assert drive.slot(1).wanted == 3
@@ -616,12 +616,12 @@ def test_who_came_after_the_others_had_gathered_is_in_no_table_until_they_gather
     go_on(drive)
     if comes == "while the programs run":
         lose(drive, 2)
-        drive.join(2, 2, outlives_nodes=True)
+        drive.join(2, 2)
         assert drive.states() == ["running", "running", "standby"]
     fail(drive, 2)
     assert phase(drive) is Phase.RESTARTING
     if comes == "in the pause":
-        drive.join(2, 2, outlives_nodes=True)
+        drive.join(2, 2)
     drive.wait(1.25)
     assert phase(drive) is Phase.ARMING
     drive.refuse(1, "address", "it has no such address any more")
@@ -738,7 +738,7 @@ def test_slot_0_comes_again_where_no_standby_is() -> None:
     lose(drive, 0)
     stopped(drive, 1, 2)
     assert drive.slot(0).wanted == 2
-    drive.join(0, 2, outlives_nodes=True)
+    drive.join(0, 2)
     go_on(drive)
     assert ranks(drive) == {0: 0, 1: 1, 2: 2}
 
@@ -774,7 +774,7 @@ def test_who_comes_back_to_a_run_that_has_shrunk_is_taken_in_at_the_next_restart
     lose(drive, 1)
     stopped(drive, 0, 2)
     go_on(drive)
-    drive.join(1, 1, attempt=2, outlives_nodes=True)
+    drive.join(1, 1, attempt=2)
     assert drive.node(1).state is NodeState.STANDBY
     assert not drive.run.stop
     drive.exit(0, 1)
@@ -790,20 +790,14 @@ def test_who_is_not_needed_is_too_late() -> None:
     drive = elastic(2, least=1, spares=1)
     assert drive.states() == ["running", "running", "released"]
     with pytest.raises(TooLate):
-        drive.join(2, 1, attempt=2, outlives_nodes=True)
-
-
-def test_an_older_version_cannot_take_part() -> None:
-    drive = Drive(make_spec(2, on_node_loss="replace", fence_timeout_seconds=FENCE))
-    with pytest.raises(Mismatch, match="--on-node-loss replace"):
-        drive.join(0)
+        drive.join(2, 1, attempt=2)
 
 
 def test_a_newcomer_that_reaches_nobody_is_replaced_and_not_those_that_stay() -> None:
     drive = elastic(3)
     lose(drive, 1)
     stopped(drive, 0, 2)
-    drive.join(1, 2, outlives_nodes=True)
+    drive.join(1, 2)
     drive.probe(0, 1)
     drive.probe(2)
     drive.probe(1)
@@ -825,3 +819,49 @@ def test_a_node_lost_in_a_pause_does_not_shorten_it() -> None:
     drive.wait(2, silent=[1])
     assert phase(drive) is Phase.GATHERING
     assert drive.slot(1).wanted == 2
+
+
+def test_a_node_that_is_lost_before_the_first_go_holds_nobody_up() -> None:
+    drive = Drive(
+        make_spec(3, on_node_loss="replace", fence_timeout_seconds=FENCE, max_replacements=3)
+    )
+    drive.gather()
+    lose(drive, 1)
+    drive.wait(1.5)
+    assert drive.run.starts.fences == []
+    assert drive.slot(1).wanted == 2
+
+
+@pytest.mark.parametrize("state", [SlotState.FAILED, SlotState.ENDED])
+def test_of_a_node_whose_worker_run_is_over_nothing_is_left(state: SlotState) -> None:
+    drive = elastic()
+    drive.news(1, SlotState.RUNNING)
+    drive.news(1, state, detail="evicted")
+    lose(drive, 1, closed=False)
+    drive.wait(16.0, silent=[1])
+    stopped(drive, 0, 2, 3)
+    assert drive.run.starts.ended[-1].replaced == [1]
+    assert drive.run.starts.fences == []
+
+
+def test_a_standby_that_ends_by_itself_stops_no_program() -> None:
+    drive = elastic(2, standby=1)
+    assert drive.node(2).state is NodeState.STANDBY
+    outcome = drive.exit(2, 82, by_agent=True, message="its disk is full")
+    assert outcome is not None
+    words = "slot 2 (host2), a standby, was lost: its disk is full"
+    assert outcome.reason == f"{words}; slot 2 is submitted again (replacement 1 of 3)"
+    assert not drive.run.stop
+
+
+def test_a_restart_by_hand_does_not_follow_where_a_node_is_lost_as_well() -> None:
+    drive = Drive(make_spec(3, max_restarts=1)).gather().verify().arm()
+    drive.restart("by hand")
+    drive.exit(1, 3)
+    lose(drive, 2)
+    drive.wait(1.5)
+    stopped(drive, 0)
+    drive.wait(3.0)
+    assert "the programs are not started again, because node 2 (host2) has left" in (
+        drive.result.message
+    )

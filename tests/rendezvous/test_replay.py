@@ -9,21 +9,26 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from copy import copy
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, get_args
 
 import pytest
 from pydantic import TypeAdapter
 
-from rendezvous.server.journal import Record
+from rendezvous.run import events
+from rendezvous.run.decision import Decision, Outcome, dump_entry
+from rendezvous.run.protocol import decide
+from rendezvous.server.journal import Record, applying
 from rendezvous.server.replay import main, replay
 from rendezvous.server.sqlite_journal import SqliteJournal, read_journal
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.reports import ExitReport
 from rendezvous.wire.run import EventLine, Phase, RunStatus, SlotNews, SlotState
+from tests.support.driver import in_phase
 from tests.support.registry import Launch
 from tests.support.served import FakeClock, Served
 
 WIRE = Path(__file__).parents[1] / "wire"
+KINDS = get_args(get_args(events.Event)[0])
 Print = Callable[..., list[str]]
 
 
@@ -122,15 +127,25 @@ def test_an_event_of_another_version_is_told() -> None:
         list(replay([Record("a", 1, 0.0, b'{"kind": "levitated"}')]))
 
 
-@pytest.mark.parametrize("name", ["joined", "left", "timed_out", "lost", "exited", "cancelled"])
-def test_an_event_that_does_not_follow_from_those_before_it_is_told(name: str) -> None:
-    created = (WIRE / "event-created.json").read_bytes()
-    event = (WIRE / f"event-{name}.json").read_bytes().replace(b'"slot": 1', b'"slot": 17')
-    first = [] if name in ("joined", "cancelled") else [Record("a", 1, 0.0, created)]
+@pytest.mark.parametrize(
+    ("changed", "first"),
+    [
+        ({}, False),
+        ({"slots": {"problem": [[17], ["?"]]}}, True),
+        ({"nodes": {"state": [[0], ["running"]]}}, True),
+        ({"starts": {"invented": 1}}, True),
+        ({"run": {"phase": "dancing"}}, True),
+    ],
+)
+def test_an_event_that_does_not_follow_from_those_before_it_is_told(
+    changed: Any, first: bool
+) -> None:
+    body = dump_entry(events.Restarted(), Decision(Outcome("it happened"), changed))
+    before = [Record("a", 1, 0.0, in_phase(Phase.GATHERING).bodies[0])] if first else []
     with pytest.raises(
         UsageError, match="event 2 of run 'a' does not follow from the events before it"
     ):
-        list(replay([*first, Record("a", 2, 0.0, event)]))
+        list(replay([*before, Record("a", 2, 0.0, body)]))
 
 
 def emptied(value: Any) -> Iterator[Any]:
@@ -147,28 +162,24 @@ def emptied(value: Any) -> Iterator[Any]:
             yield other
 
 
-@pytest.mark.parametrize("event", sorted(WIRE.glob("event-*.json")), ids=lambda path: path.stem)
-def test_an_event_without_a_text_is_told_in_words_or_refused(event: Path) -> None:
-    joined = json.loads((WIRE / "event-joined.json").read_bytes())
-    joined["request"]["requested_node"] = None
-    before = [(WIRE / "event-created.json").read_bytes()]
-    for slot in (0, 1):
-        joined["request"] |= {"slot": slot, "join_id": f"{slot}" * 16}
-        before.append(json.dumps(joined).encode())
-    for value in emptied(json.loads(event.read_bytes())):
-        events = [*before, json.dumps(value).encode()]
-        records = [Record("llama-7b", n, float(n), body) for n, body in enumerate(events, 1)]
-        with suppress(UsageError):
-            assert all(line.reason for _run, line in replay(records)), value
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_an_event_without_a_text_is_told_in_words_or_refused(kind: type[Any]) -> None:
+    stored = json.loads((WIRE / f"{kind.__name__}.json").read_bytes())
+    for value in emptied(stored):
+        drive = in_phase(Phase.VERIFYING, 3)
+        with suppress(UsageError), applying(Record("r", 5, 0.0, b"")):
+            event = TypeAdapter(kind).validate_json(json.dumps(value))
+            assert decide(drive.run, event, drive.now).outcome.reason, value
 
 
 async def test_neither_hostile_words_nor_an_output_that_takes_no_more_do_harm(
     path: Path, printed: Print, capsys: pytest.CaptureFixture[str]
 ) -> None:
     journal = SqliteJournal(path)
-    hostile = b'{"kind": "cancelled", "reason": "a\\u001b[2Jb\\nc"}'
-    events = [(WIRE / "event-created.json").read_bytes(), hostile]
-    await journal.append([Record("llama-7b", n, 0.0, event) for n, event in enumerate(events, 1)])
+    drive = in_phase(Phase.GATHERING)
+    drive.apply(events.Cancelled(reason="a\x1b[2Jb\nc"))
+    bodies = [drive.bodies[0], drive.bodies[-1]]
+    await journal.append([Record("r", n, 0.0, body) for n, body in enumerate(bodies, 1)])
     await journal.close()
     assert printed()[1].endswith("a?[2Jb?c")  # it cannot write to the terminal
     reader, writer = os.pipe()

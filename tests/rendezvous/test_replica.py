@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from rendezvous.run.events import load_event
+from rendezvous.run.decision import load_entry
 from rendezvous.server.doors import Doors
-from rendezvous.server.journal import Record
+from rendezvous.server.journal import JOURNAL, Record
 from rendezvous.server.live_run import LiveRun
 from rendezvous.server.replica import Replica
 from rendezvous.server.service import Service
@@ -44,10 +44,10 @@ KEY = hkdf(SECRET, "nodes")
 class One:
     """One process of a replica."""
 
-    def __init__(self, engine: Engine, name: str, at: str = "") -> None:
+    def __init__(self, engine: Engine, name: str, at: str = "", version: int = JOURNAL) -> None:
         clock = asyncio.get_running_loop().time
         self.name = name
-        self.journal = EngineJournal(engine, name)
+        self.journal = EngineJournal(engine, name, version)
         self.service = Service(self.journal, KEY, OPERATOR.sha256(), clock=clock)
         doors = Doors(KEY, OPERATOR.sha256(), self.journal.read, clock, asyncio.sleep)
         self.replica = self.service.place = Replica(
@@ -382,6 +382,63 @@ async def test_while_the_journal_is_away_nothing_is_told_that_is_not_written(
         await b.service.status(b.runs["demo"])
     with pytest.raises(Unavailable):
         await joining
+
+
+@virtually
+async def test_while_no_commit_is_acknowledged_nothing_is_decided_and_it_is_said(
+    cluster: Cluster,
+) -> None:
+    await cluster.bring_to_running(at="b")
+    b, loop = cluster.all["b"], asyncio.get_running_loop()
+    before = len(cluster.engine.records("demo"))
+    errors = b.service.counters["journal_errors"]
+    cluster.engine.slow_seconds = 1e6
+    await asyncio.sleep(3.0)  # beats go on, and nobody writes
+    b.replica.check_ready()
+    began = loop.time()
+    while True:
+        try:
+            b.replica.check_ready()
+        except Unavailable as exc:
+            message = exc.message
+            break
+        await asyncio.sleep(0.1)
+    assert loop.time() - began < 5.1  # of a probe, which is not answered within 3 s
+    assert message.startswith("the registry's database has acknowledged no commit for ")
+    assert b.replica.commits.seconds() > 3.0
+    with pytest.raises(Unavailable, match="acknowledges no commit"):
+        await b.service.report(b.runs["demo"], 0, 1, ExitReport(epoch=1, exit_code=0))
+    with pytest.raises(Unavailable, match="acknowledges no commit"):
+        await cluster.all["c"].service.create("late", Launch("late").spec(2))
+    assert (await b.service.status(b.runs["demo"])).phase is Phase.RUNNING
+    await asyncio.sleep(0.6)
+    at = b.runs["demo"].now()
+    await asyncio.sleep(100.0)
+    assert b.runs["demo"].now() == at  # nobody's time runs out
+    assert len(cluster.engine.records("demo")) == before
+    cluster.engine.slow_seconds = 0.0005
+    await asyncio.sleep(0.7)
+    b.replica.check_ready()
+    assert b.replica.commits.seconds() == 0
+    assert b.service.counters["journal_errors"] == errors  # it was late, and has not failed
+    for slot in range(2):
+        await cluster.report(DEMO, slot, ExitReport(epoch=1, exit_code=0))
+    assert cluster.kinds().count("exited") == 2
+    assert "lost" not in cluster.kinds()
+
+
+@virtually
+async def test_a_full_disk_is_the_same(cluster: Cluster) -> None:
+    await cluster.bring_to_running(at="b")
+    b = cluster.all["b"]
+    cluster.engine.is_full = True
+    await asyncio.sleep(9.0)
+    with pytest.raises(Unavailable, match="has acknowledged no commit"):
+        b.replica.check_ready()
+    assert b.service.counters["journal_errors"] > 5
+    cluster.engine.is_full = False
+    await asyncio.sleep(1.0)
+    b.replica.check_ready()
 
 
 @virtually
@@ -762,7 +819,7 @@ async def test_nothing_is_told_of_a_run_before_it_is_written_that_it_came_back(
 
 
 def kind(record: Record) -> str:
-    return load_event(record.body).kind
+    return load_entry(record.body)[0].kind
 
 
 @virtually

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rendezvous.server.bereft import launcher_ended
-from rendezvous.wire.errors import Mismatch, NotFound, RunExists, RunOver
+from rendezvous.wire.errors import NotFound, RunExists, RunOver
 from rendezvous.wire.reports import AckReport, ExitReport
 from rendezvous.wire.run import DrainRequest, Phase, SlotNews, SlotState
 from rendezvous.wire.watch import read_view
@@ -21,11 +21,11 @@ DEMO = Launch("demo")
 served = pytest.fixture(serving)
 
 
-async def running(served: Served, *, restarts: bool = True) -> None:
+async def running(served: Served) -> None:
     """A run whose two programs run."""
     await served.create(DEMO, 2)
     for slot in (0, 1):
-        await served.join(DEMO, slot, restarts=restarts)
+        await served.join(DEMO, slot)
     for slot in (0, 1):
         await served.report(DEMO, slot, make_probe(1, slot, [0, 1]))
     await acknowledge(served)
@@ -108,7 +108,7 @@ async def test_a_node_that_ended_with_its_launcher_comes_again_between_two_epoch
     digest = DEMO.token(0, 2).sha256()
     news = SlotNews(generation=2, state=SlotState.SUBMITTING, token_sha256=digest)
     await served.service.slot_news(live, 0, news)
-    again: dict[str, Any] = {"generation": 2, "join_id": "join-0-of-generation-2", "restarts": True}
+    again: dict[str, Any] = {"generation": 2, "join_id": "join-0-of-generation-2"}
     await served.join(DEMO, 0, **again)
     assert (live.run.phase, live.run.result) == (Phase.VERIFYING, None)
     incarnations = {0: 2, 1: 1}
@@ -142,13 +142,6 @@ async def test_a_run_that_has_ended_is_not_started_again(served: Served) -> None
     with pytest.raises(RunOver) as caught:
         await served.service.restart(served.host(DEMO), "new data")
     assert caught.value.message == "run 'demo' has ended; its programs cannot be started again"
-
-
-async def test_a_node_that_cannot_do_it_is_named(served: Served) -> None:
-    await running(served, restarts=False)
-    with pytest.raises(Mismatch, match=r"^slot 0 \(host0\) has rdzv an older version, which"):
-        await served.service.restart(served.host(DEMO), "new data")
-    assert not served.host(DEMO).run.stop
 
 
 async def test_a_node_that_is_to_leave_is_shown_to_all(served: Served) -> None:

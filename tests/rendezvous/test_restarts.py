@@ -9,11 +9,9 @@ import pytest
 from rendezvous.run.first_cause import cause_of_late
 from rendezvous.run.restarts import alike
 from rendezvous.run.views import node_view, run_status
-from rendezvous.wire.errors import Mismatch
-from rendezvous.wire.node import Facts
 from rendezvous.wire.reports import ExitReport
 from rendezvous.wire.run import Phase, RestartFacts
-from tests.support.driver import Drive, in_phase, make_spec
+from tests.support.driver import in_phase
 from tests.support.stories import stories, tell
 
 
@@ -140,11 +138,6 @@ a node that is lost while the run waits ends it
     leave 1 -> status=failed code=node_lost
 the scheduler alone does not say that a node is lost
     running 2 max_restarts=9; exit 1 1; stop 0 143; news 1 ended -> arming
-who cannot start its program again may not join
-    new 2 max_restarts=1; join 0; join 1 restarts=False -> Mismatch
-    "slot 1 (host1) has rdzv an older version, which cannot start a program again"
-who cannot start its program again may join a run that starts once
-    new 2; join 0; join 1 restarts=False -> verifying
 a newer worker run of the same slot proves itself before the programs start again
     running 2 max_restarts=9; exit 1 1; stop 0 143 -> arming
     join 0 2 -> verifying epoch=3
@@ -296,10 +289,3 @@ def _alike(**said: Any) -> str:
     found = cause_of_late(run, run.slots[0], report, 0.0)
     assert found is not None
     return alike(found, report)
-
-
-@pytest.mark.parametrize(("has", "named"), [("0.9.1", "rdzv 0.9.1"), ("", "rdzv an older version")])
-def test_the_version_that_cannot_start_a_program_again_is_named(has: str, named: str) -> None:
-    drive = Drive(make_spec(2, max_restarts=1))
-    with pytest.raises(Mismatch, match=rf"slot 1 \(host1\) has {named}, which cannot start"):
-        drive.join(1, restarts=False, facts=Facts(rdzv_version=has))

@@ -445,13 +445,13 @@ async def test_who_asks_for_a_slot_that_is_held_waits_for_the_end_unless_another
     loss: Any = {"on_node_loss": "replace", "fence_timeout_seconds": 20.0}
     await served.create(DEMO, 2, **loss)
     for slot in (0, 1):
-        await served.join(DEMO, slot, outlives_nodes=True)
+        await served.join(DEMO, slot)
     for _ in range(2):
         with pytest.raises(SlotTaken):
-            await served.join(DEMO, 1, 2, any_slot=any_slot, outlives_nodes=True)
+            await served.join(DEMO, 1, 2, any_slot=any_slot)
     await end(served)
     host = served.host(DEMO)
     assert (await served.service.status(host)).untold == ([] if any_slot else [1])
     with pytest.raises(RunOver):
-        await served.join(DEMO, 1, 2, any_slot=any_slot, outlives_nodes=True)
+        await served.join(DEMO, 1, 2, any_slot=any_slot)
     assert (await served.service.status(host)).untold == []

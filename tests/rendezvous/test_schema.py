@@ -298,6 +298,9 @@ def test_a_table_is_named_by_all_of_its_content() -> None:
     assert len({each.digest() for each in tables}) == 9
 
 
+ARMING: Any = {"seq": 2, "phase": Phase.ARMING, "epoch": 1, "reason": "", "poll_seconds": 2.0}
+
+
 @pytest.mark.parametrize("changes", [{}, {"network": "rés\u0131x"}, {"network": 'a "b" \\ c'}])
 def test_a_view_is_read_as_it_was_written_with_its_table_at_any_place(
     changes: dict[str, str],
@@ -306,8 +309,8 @@ def test_a_view_is_read_as_it_was_written_with_its_table_at_any_place(
     written = table.canonical()
     assert written == canonical_json(table.model_dump(exclude_none=True))
     digest = table.digest()
-    given: dict[str, Any] = {"seq": 2, "epoch": 1, "reason": 'a ,"table":{} "b"', "digest": digest}
-    view = NodeView(phase=Phase.ARMING, table=table, **given)
+    given: dict[str, Any] = ARMING | {"reason": 'a ,"table":{} "b"', "digest": digest}
+    view = NodeView(table=table, **given)
     without = view.model_copy(update={"table": None})
     data = write_view(view, written)
     assert data.endswith(b',"table":' + written + b"}")
@@ -327,7 +330,7 @@ def test_a_view_is_read_as_it_was_written_with_its_table_at_any_place(
 )
 def test_a_table_of_another_digest_is_none(old: bytes, new: bytes) -> None:
     table = big_table(2)
-    view = NodeView(seq=2, phase=Phase.ARMING, epoch=1, reason="", digest=table.digest())
+    view = NodeView(**ARMING, digest=table.digest())
     data = write_view(view, table.canonical())
     assert data.count(old) == 1
     with pytest.raises((OtherDigest, ValidationError)):
@@ -337,7 +340,7 @@ def test_a_table_of_another_digest_is_none(old: bytes, new: bytes) -> None:
 def test_a_digest_that_is_told_elsewhere_names_no_table() -> None:
     table = big_table(2)
     told = f'"digest":"{table.digest()}"'
-    view = NodeView(seq=2, phase=Phase.ARMING, epoch=1, reason="", digest="0" * 64)
+    view = NodeView(**ARMING, digest="0" * 64)
     data = write_view(view, table.canonical())
     for other in (b'{"x":{%s},' % told.encode(), b'{"x":[{%s}],' % told.encode()):
         with pytest.raises(OtherDigest):
@@ -347,7 +350,7 @@ def test_a_digest_that_is_told_elsewhere_names_no_table() -> None:
 def test_a_table_is_read_from_the_very_bytes_that_its_digest_names() -> None:
     """A second table before it, which a reader of JSON might take, is passed over."""
     table, other = big_table(2), big_table(3)
-    view = NodeView(seq=2, phase=Phase.ARMING, epoch=1, reason="", digest=table.digest())
+    view = NodeView(**ARMING, digest=table.digest())
     data = write_view(view, table.canonical())
     assert read_view(data.replace(b"{", b'{"table":' + other.canonical() + b",", 1)).table == table
 
@@ -355,8 +358,8 @@ def test_a_table_is_read_from_the_very_bytes_that_its_digest_names() -> None:
 def test_a_table_that_renews_the_one_before_is_told_by_its_port() -> None:
     former = big_table(2)
     table = former.renewed(former.epoch + 1, 29_501)
-    given: dict[str, Any] = {"seq": 9, "epoch": table.epoch, "reason": "", "digest": table.digest()}
-    view = NodeView(phase=Phase.ARMING, table=table, **given)
+    changes = {"seq": 9, "epoch": table.epoch, "digest": table.digest(), "table": table}
+    view = NodeView(**(ARMING | changes))
     short = view.model_copy(update={"table": None, "renewed_port": 29_501})
     data = write_view(short, b"")
     assert b"rows" not in data

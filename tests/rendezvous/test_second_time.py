@@ -57,7 +57,7 @@ def on_two_networks(**changes: Any) -> Drive:
 
 def join(drive: Drive, slot: int, generation: int, networks: tuple[int, ...] = (0, 1)) -> None:
     offered = [f"10.{net}.0.{slot + 1}" for net in networks]
-    drive.join(slot, generation, addresses=offered, outlives_nodes=True)
+    drive.join(slot, generation, addresses=offered)
 
 
 def addresses(drive: Drive) -> list[str]:
@@ -114,7 +114,7 @@ def test_after_a_loss_the_first_network_is_another_one_and_proven_by_all() -> No
 def test_the_same_node_on_another_address_has_proven_nothing_there() -> None:
     drive = on_two_networks()
     lose(drive, 1)
-    drive.join(1, 2, addresses=["10.0.0.77", "10.1.0.2"], outlives_nodes=True)
+    drive.join(1, 2, addresses=["10.0.0.77", "10.1.0.2"])
     assert fresh(drive) == [1]
     drive.verify().arm()
     assert addresses(drive) == ["10.0.0.1", "10.0.0.77", "10.0.0.3"]

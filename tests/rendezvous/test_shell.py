@@ -6,7 +6,6 @@ import asyncio
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
 
 import pytest
 
@@ -17,34 +16,10 @@ from tests.support.virtual_time import run_virtually
 Said = tuple[str, object]
 
 
-class Notebook:
-    """Remembers what was recorded."""
-
-    def __init__(self) -> None:
-        self.taken: list[tuple[object, list[str]]] = []
-        self.closed = False
-
-    def begin(self, made_with: object, at: float, actions: object = ()) -> None:
-        """See `rendezvous.shell.Recorder`."""
-
-    def take(self, said: object, at: float, actions: Sequence[str]) -> None:
-        """See `rendezvous.shell.Recorder`."""
-        self.taken.append((said, [*actions]))
-
-    async def close(self) -> None:
-        """See `rendezvous.shell.Recorder`."""
-        self.closed = True
-
-
 class Recorder:
     """A machine that answers from a table, and remembers what it was fed and when."""
 
-    def __init__(
-        self,
-        answers: dict[str, list[str]],
-        due: dict[str, float] | None = None,
-        book: Notebook | None = None,
-    ) -> None:
+    def __init__(self, answers: dict[str, list[str]], due: dict[str, float] | None = None) -> None:
         self.fed: list[tuple[float, str, object]] = []
         self.done: list[str] = []
         self._answers = answers
@@ -56,12 +31,9 @@ class Recorder:
             tick=("tick", None),
             act=self.act,
             broken=lambda number, error: ("broken", (number, str(error))),
-            recorder=book,
         )
 
     def _step(self, said: Said, now: float) -> list[str]:
-        if said[0] == "fails":
-            raise KeyError(said)
         self.fed.append((now, *said))
         self._due = self._dues.get(said[0])
         return self._answers.get(said[0], [])
@@ -166,17 +138,6 @@ def test_a_closed_shell_has_ended_its_effects_and_takes_nothing_in() -> None:
         assert machine.fed == [(0.0, "a", None)]
 
     run_virtually(work())
-
-
-async def test_each_input_is_recorded_also_the_one_at_which_the_machine_fails() -> None:
-    machine = Recorder({"a": ["1", "2"]}, book=(book := Notebook()))
-    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
-    machine.shell.feed(("a", None))
-    machine.shell.feed(("fails", None))
-    await asyncio.sleep(0.01)
-    assert book.taken == [(("a", None), ["1", "2"]), (("fails", None), [])]
-    await machine.shell.close()
-    assert book.closed
 
 
 # --- work in threads that nobody has to wait for --------------------------------------------------

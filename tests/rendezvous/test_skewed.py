@@ -39,9 +39,7 @@ from tests.support.driver import (
 
 REPLACES: Any = {"on_node_loss": "replace", "max_replacements": 2, "fence_timeout_seconds": 20.0}
 INCARNATIONS = {0: 1, 1: 1, 2: 3, 3: 1}
-OF_SPARE: Any = {
-    slot: {"nproc_per_node": count, "outlives_nodes": True} for slot, count in PROCESSES.items()
-}
+OF_SPARE: Any = {slot: {"nproc_per_node": count} for slot, count in PROCESSES.items()}
 SLOTS = sorted(RANKS, key=RANKS.__getitem__)
 """In order of their ranks."""
 
@@ -98,9 +96,11 @@ def test_a_stall_is_at_the_node_of_its_rank(slot: int) -> None:
         drive.report(each, QuietReport(epoch=4, seconds=120.0))
     rank = OF_RANKS[slot][-1]
     verdict = Verdict("behind", f"rank {rank} is behind", odd=(rank,), odd_count=1)
-    found = stalls.stall_event(drive.run, verdict, at_work=False, now=drive.now)
-    assert (found.slot, found.rank, found.seconds) == (slot, rank, 120.0)
+    found = stalls.noted(drive.run, verdict, at_work=False, now=drive.now)
     drive.apply(found)
+    stall = stalls.found_in(drive.run)
+    assert stall is not None
+    assert (stall.slot, stall.rank, drive.now - stall.since) == (slot, rank, 120.0)
     line = event_line(drive.run, 9, found, drive.outcomes[-1], drive.now)
     assert (line.slot, line.epoch) == (slot, 4)
 

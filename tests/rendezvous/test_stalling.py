@@ -137,8 +137,8 @@ async def test_a_stall_that_lasts_ends_the_programs(served: Served) -> None:
     await quiet(served)
     await two_looks(served, host)
     assert host.run.stop
-    assert host.run.stall is not None
-    assert host.run.stall.ends
+    assert host.run.stop_asked is not None
+    assert host.run.stop_asked.feature == "hang"
 
 
 async def test_who_had_worked_has_the_whole_time_from_then(served: Served) -> None:
@@ -200,7 +200,7 @@ def test_where_people_have_looked_meanwhile_both_looks_are_made_anew() -> None:
         *(70, 75, 85),
         145,
     ]
-    assert told == [(11, "stall")]  # the others found the same
+    assert told == [(11, "noted")]  # the others found the same
 
 
 async def test_nodes_that_do_not_answer_make_no_stall(served: Served) -> None:

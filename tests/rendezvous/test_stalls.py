@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from rendezvous.run import events
-from rendezvous.run.stalls import again_seconds, is_overdue, quiet_since
+import pytest
+from pydantic import ValidationError
+
+from rendezvous.hang import Verdict
+from rendezvous.pace import Straggler
+from rendezvous.run import events, stragglers
+from rendezvous.run.stalls import (
+    again_seconds,
+    found_in,
+    is_overdue,
+    noted,
+    quiet_since,
+    stop_asked,
+)
 from rendezvous.run.views import run_status
 from rendezvous.wire.reports import QuietReport
 from rendezvous.wire.run import Phase, Suspect
-from tests.support.driver import Drive, in_phase
+from tests.support.driver import Drive, in_phase, make_spec
 
 SENTENCE = "1 of 2 ranks waits in all_reduce #26; rank 1 has not called it"
 
@@ -27,19 +39,11 @@ def quiet(drive: Drive, *slots: int, seconds: float | None = 120.0, early: bool 
 
 def find(drive: Drive, *, at_work: bool = False) -> str:
     """Looks have found what all wait for; what is said of it."""
-    since = quiet_since(drive.run)
-    assert since is not None
-    found = events.StallFound(
-        seconds=drive.now - since,
-        rule="behind",
-        sentence=SENTENCE,
-        next_step="see what it does",
-        at_work=at_work,
-        certain=True,
-        slot=1,
-        rank=1,
+    assert quiet_since(drive.run) is not None
+    verdict = Verdict(
+        "behind", SENTENCE, next_step="see what it does", certain=True, odd=(1,), odd_count=1
     )
-    return drive.apply(found).reason
+    return drive.apply(noted(drive.run, verdict, at_work, drive.now)).reason
 
 
 def reason(drive: Drive) -> str:
@@ -167,8 +171,8 @@ def test_whom_the_others_wait_for_is_told_apart_from_the_sentence() -> None:
         return run_status(drive.run, drive.now, drive.leases).suspect
 
     assert suspect() is None
-    slow = events.StragglerFound(slot=0, cost_seconds=1.0, step_seconds=2.0, last=9, of=10)
-    drive.apply(slow)
+    slow = Straggler(slot=0, rank=None, cost=1.0, step=2.0, last=9, of=10)
+    drive.apply(stragglers.noted(drive.run, slow))
     assert suspect() == Suspect(slot=0, rank=None, slow=True)
     quiet(drive, 0, 1)
     assert suspect() is None  # that nothing moves is worse, and not looked into yet
@@ -176,7 +180,7 @@ def test_whom_the_others_wait_for_is_told_apart_from_the_sentence() -> None:
     assert suspect() == Suspect(slot=1, rank=1)
     quiet(drive, 0, seconds=None)
     assert suspect() == Suspect(slot=0, rank=None, slow=True)
-    drive.apply(events.StragglerGone())
+    drive.apply(stragglers.noted(drive.run, None))
     assert suspect() is None
 
 
@@ -218,7 +222,7 @@ def overdue(**changes: Any) -> Drive:
     drive = running(stall_timeout_seconds=120.0, **changes)
     quiet(drive, 0, 1)
     find(drive)
-    drive.apply(events.StallOver())
+    drive.apply(stop_asked(drive.run.notes["hang"], drive.now))
     return drive
 
 
@@ -254,10 +258,10 @@ def test_a_stall_counts_as_a_failure_for_restarts() -> None:
     assert end.then == "restart 1 of 1 at once"
     drive.arm()
     assert quiet_since(drive.run) is None
-    assert drive.run.stall is None
+    assert (drive.run.notes, drive.run.stop_asked) == ({}, None)
     quiet(drive, 0, 1)
     find(drive)
-    drive.apply(events.StallOver())
+    drive.apply(stop_asked(drive.run.notes["hang"], drive.now))
     stopped(drive)
     assert drive.result.message == f"stalled: {SENTENCE}; the only restart is used up"
 
@@ -274,3 +278,28 @@ def test_a_program_that_fails_by_itself_meanwhile_is_the_cause() -> None:
     drive.exit(1, 3, rank=1)
     drive.exit(0, 143, stopped=True)
     assert drive.result.code == "program_failed"
+
+
+def test_what_another_version_has_noted_is_nothing_that_is_known() -> None:
+    drive = running()
+    quiet(drive, 0, 1)
+    note = events.Noted(feature="hang", words="something was found", data={"where": "rank 1"})
+    drive.apply(note)
+    assert found_in(drive.run) is None
+    assert run_status(drive.run, drive.now, drive.leases).features == {"hang": note.data}
+
+
+@pytest.mark.parametrize("data", [{"words": "x" * 6_200}, ["\U0001f525" * 1_600]])
+def test_a_feature_notes_no_more_than_its_share(data: Any) -> None:
+    with pytest.raises(ValidationError, match="at most 6144 bytes of JSON"):
+        events.Noted(feature="hang", words="something was found", data=data)
+
+
+def test_what_features_say_of_a_run_is_bounded() -> None:
+    many = {f"feature{number}": "x" * 1_000 for number in range(9)}
+    with pytest.raises(ValidationError, match="at most 8192 bytes of JSON"):
+        make_spec(2, features=many)
+    with pytest.raises(ValidationError, match="at most 16 items"):
+        make_spec(2, features={f"feature{number}": 1 for number in range(17)})
+    with pytest.raises(ValidationError, match="pattern"):
+        make_spec(2, features={"Hang": 1})

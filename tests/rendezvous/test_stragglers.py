@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from rendezvous.pace import Straggler
-from rendezvous.run import events
-from rendezvous.run.stragglers import found_event, watched_epoch
+from rendezvous.run.state import Node
+from rendezvous.run.stragglers import found_in, noted, watched_epoch
 from rendezvous.run.views import run_status
 from rendezvous.wire.run import Phase
 from tests.support.driver import Drive, in_phase
@@ -26,6 +26,11 @@ def running(**changes: Any) -> Drive:
     return in_phase(Phase.RUNNING, 2, **changes)
 
 
+def can_report_pace(node: Node, can: bool = True) -> None:
+    """Have it be a node that can tell when its ranks called, or cannot."""
+    node.join = replace(node.join, reports_pace=can)
+
+
 def reason(drive: Drive) -> str:
     """What the run says that it does."""
     return run_status(drive.run, drive.now, drive.leases).reason
@@ -33,61 +38,61 @@ def reason(drive: Drive) -> str:
 
 def test_it_is_told_once_and_shown_while_it_is_one() -> None:
     drive = running()
-    outcome = drive.apply(found_event(LATE))
+    outcome = drive.apply(noted(drive.run, LATE))
     assert outcome.reason.startswith(f"{WORDS}; try: see where it is")
     assert "'rdzv logs r --rank 2'" in outcome.reason
     assert not outcome.usual
     assert reason(drive) == f"running on 2 nodes; {WORDS}"
-    outcome = drive.apply(found_event(None))
+    outcome = drive.apply(noted(drive.run, None))
     assert outcome.reason == "rank 2 on node 1 (host1) no longer makes the others wait"
     assert reason(drive) == "running on 2 nodes"
-    assert drive.apply(events.StragglerGone()).usual
+    assert drive.apply(noted(drive.run, None)).usual
 
 
 def test_all_ranks_of_a_node_are_named_by_it() -> None:
     drive = running()
-    outcome = drive.apply(found_event(replace(LATE, rank=None)))
+    outcome = drive.apply(noted(drive.run, replace(LATE, rank=None)))
     assert outcome.reason.startswith("node 1 (host1) makes the others wait")
     assert "'rdzv logs r --node 1'" in outcome.reason
 
 
 def test_a_node_is_read_by_its_rank_and_not_by_its_slot() -> None:
     drive = running()
-    drive.run.starts.numbers[1] = 5
-    outcome = drive.apply(found_event(replace(LATE, rank=None)))
+    drive.edit(lambda run: run.starts.numbers.update({1: 5}))
+    outcome = drive.apply(noted(drive.run, replace(LATE, rank=None)))
     assert "'rdzv logs r --node 5'" in outcome.reason
 
 
 def test_one_that_has_just_been_lost_can_still_be_named() -> None:
     drive = running()
-    drive.run.slots[1].node = None
+    drive.edit(lambda run: setattr(run.slots[1], "node", None))
     for rank in (2, None):
-        assert drive.apply(found_event(replace(LATE, rank=rank))).reason
+        assert drive.apply(noted(drive.run, replace(LATE, rank=rank))).reason
 
 
 def test_another_epoch_begins_without() -> None:
     drive = running(max_restarts=1)
-    drive.apply(found_event(LATE))
+    drive.apply(noted(drive.run, LATE))
     drive.restart("by hand")
     for slot in sorted(drive.run.waiting_for):
         drive.exit(slot, 143, stopped=True)
     drive.arm()
     assert drive.run.phase is Phase.RUNNING
-    assert drive.run.straggler is None
+    assert found_in(drive.run) is None
 
 
 @pytest.mark.parametrize("can", [True, False])
 def test_nodes_are_asked_only_if_all_of_them_can_answer(can: bool) -> None:
     drive = running()
     for slot in drive.run.members():
-        slot.its_node.join = replace(slot.its_node.join, reports_pace=can or slot.index == 0)
+        can_report_pace(slot.its_node, can or slot.index == 0)
     assert watched_epoch(drive.run) == (drive.run.epoch if can else -1)
 
 
 def test_nobody_is_asked_while_programs_are_stopped() -> None:
     drive = running()
-    for slot in drive.run.members():
-        slot.its_node.join = replace(slot.its_node.join, reports_pace=True)
+    drive.edit(lambda run: can_report_pace(run.slots[0].its_node))
+    drive.edit(lambda run: can_report_pace(run.slots[1].its_node))
     drive.exit(0, 3)
     assert drive.run.stop
     assert watched_epoch(drive.run) == -1

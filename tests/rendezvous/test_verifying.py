@@ -87,6 +87,7 @@ def test_every_node_is_told_the_addresses_of_one_network_and_nobody_the_tables()
                     hostname=f"host{slot}",
                     address=f"10.0.0.{slot + 1}",
                     interface="eth0",
+                    mtu=0,
                     probe_port=7_000 + slot,
                 )
                 for slot in (0, 1)
@@ -199,7 +200,7 @@ a last call that begins anew while nodes verify gathers again
     join 3; join 4; wait 30 -> verifying
     probe 0; probe 1; probe 2; wait 60 -> gathering out=
     "…the run waits again for other nodes: …"
-    timeout phase=verifying; wait 0.5 -> gathering enough_since=190.0
+    wait 0.5 -> gathering enough_since=190.0
 """)
 def test_sick_nodes(story: str) -> None:
     tell(story)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rendezvous.run import events
-from rendezvous.run.moves import Outcome
+from rendezvous.run.decision import Outcome
 from rendezvous.run.views import event_line, node_view, reason, reason_and_topic, run_status
 from rendezvous.wire.run import EventLine, NodeState, Phase, RunStatus, SlotState, SlotStatus
 from rendezvous.wire.watch import NodeView

@@ -6,12 +6,10 @@ import itertools
 from dataclasses import replace
 from functools import cache
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 
 from rendezvous.run import worlds
-from rendezvous.run.events import dump_event, load_event
 from rendezvous.run.views import run_status
 from rendezvous.wire.errors import Cause, ExitCode
 from rendezvous.wire.reports import WorldReport
@@ -311,19 +309,3 @@ def test_a_program_that_leads_is_not_judged() -> None:
     report(drive, 0, world(0, 1, 0))
     report(drive, 1, world(1, 1, 0))
     assert drive.run.world is None
-
-
-def test_the_event_holds_what_was_decided(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A registry with other rules comes to the same from its journal."""
-    monkeypatch.setattr(worlds, "judge", judge := Mock(wraps=worlds.judge))
-    drive = running()
-    before = len(drive.journal)
-    report(drive, 0, world(0, 1, 0))
-    drive.exit(0, 0, worlds=[world(0, 1, 0)])
-    drive.exit(1, 0, worlds=[world(1, 1, 0)])
-    judge.side_effect = AssertionError
-    again = running()
-    for _, event in drive.journal[before:]:
-        again.apply(load_event(dump_event(event)))
-    assert again.result == drive.result
-    assert again.run.world == drive.run.world is not None

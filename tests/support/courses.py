@@ -12,10 +12,9 @@ from typing import Any, Protocol
 import pytest
 from pydantic_core import to_json
 
+from rendezvous.run.decision import Outcome
 from rendezvous.run.events import Event
-from rendezvous.run.moves import Outcome
 from rendezvous.run.views import event_line, node_view, run_status
-from rendezvous.server.spans import Spans
 from rendezvous.wire.errors import RequestError
 from rendezvous.wire.run import RunSpec
 from tests.support.driver import Drive
@@ -33,7 +32,6 @@ class Course(Drive):
     def __init__(self, spec: RunSpec) -> None:
         self.lines: list[str] = []
         self._shown: dict[str, dict[str, str]] = {}
-        self._spans = Spans(None)
         super().__init__(spec)
 
     def apply(self, event: Event) -> Outcome:
@@ -41,14 +39,12 @@ class Course(Drive):
         outcome = super().apply(event)
         line = event_line(self.run, len(self.journal), event, outcome, self.now)
         self.lines.append(f"* {self.now:.2f} {event.kind} {one_line(said(values_of(line)))}")
-        self._spans.see(self.run, self.now)
         self._tell(_flat("view", values_of(node_view(self.run, self.now, 2.5))))
         return outcome
 
     def look(self) -> None:
-        """Tell what a person and a trace show by now."""
+        """Tell what a person is shown by now."""
         self._tell(_flat("status", values_of(run_status(self.run, self.now, self.leases))))
-        self._tell(_flat("span", _spans(self._spans)))
 
     def _tell(self, values: Iterator[tuple[str, str]]) -> None:
         """Those that are not as they were."""
@@ -123,20 +119,3 @@ def _flat(name: str, value: object) -> Iterator[tuple[str, str]]:
 def said(record: dict[str, Any]) -> str:
     """The values that there are, by their names."""
     return " ".join(f"{k}={v}" for k, v in record.items() if v not in (None, [], "", False))
-
-
-def _spans(spans: Spans) -> list[dict[str, Any]]:
-    document = spans.document(0.0, "0")
-    [found] = [each["spans"] for one in document["resourceSpans"] for each in one["scopeSpans"]]
-    named = {span["spanId"]: span["name"] for span in found}
-    return [
-        {
-            "name": span["name"],
-            "in": named.get(span.get("parentSpanId")),
-            "from": int(span["startTimeUnixNano"]) / 1e9,
-            "to": int(span["endTimeUnixNano"]) / 1e9,
-            "status": span["status"] or None,
-            **{each["key"]: [*each["value"].values()] for each in span["attributes"]},
-        }
-        for span in found
-    ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from hypothesis import settings
@@ -16,21 +16,24 @@ from rendezvous.run.admission import (
     decide_restart,
     decide_slot,
 )
+from rendezvous.run.decision import Decision, Outcome, dump_entry, load_entry
 from rendezvous.run.events import Event
+from rendezvous.run.fold import apply
 from rendezvous.run.joins import decide_join, decide_mismatch, decide_refusal
 from rendezvous.run.leases import SWEEP_SECONDS, Leases
-from rendezvous.run.moves import Outcome
-from rendezvous.run.protocol import apply, due
-from rendezvous.run.state import Node, Slot, create
+from rendezvous.run.protocol import decide, due
+from rendezvous.run.state import Node, Run, Slot, create
 from rendezvous.server.refused import RefusedJoins
 from rendezvous.wire.errors import Mismatch, RequestError
-from rendezvous.wire.node import Candidate, JoinRequest, Refusal
+from rendezvous.wire.node import Candidate, Facts, Job, JoinRequest, Refusal
 from rendezvous.wire.peers import peers_of
+from rendezvous.wire.protocol import PROTOCOL
 from rendezvous.wire.reports import AckReport, ExitReport, ProgressReport, RefuseReport, Report
 from rendezvous.wire.run import Limits, NodeState, Phase, Result, RunSpec, SlotNews, SlotState
 from rendezvous.wire.verify import Outcome as Outcomes
 from rendezvous.wire.verify import PairProbe, ProbeReport
 from rendezvous.wire.watch import poll_seconds
+from tests.support.differences import differences
 from tests.support.nightly import examples
 
 FEW = settings(max_examples=examples(100), derandomize=True, deadline=None)
@@ -64,11 +67,13 @@ def make_join(
     """The join of a slot's node; another `attempt` is another process with the same token."""
     offered = [f"10.0.0.{slot + 1}"] if addresses is None else addresses
     values: dict[str, Any] = {
+        "protocol": PROTOCOL,
+        "job": Job(),
+        "facts": Facts(),
         "join_id": f"join-{slot}-{generation}-{attempt:08d}",
         "hostname": f"host{slot}",
         "nproc_per_node": 1,
         "probe_port": 7_000 + slot,
-        "restarts": True,
         "candidates": [
             c if isinstance(c, Candidate) else make_candidate(c, f"eth{i}")
             for i, c in enumerate(offered)
@@ -109,9 +114,11 @@ class Drive:
     def __init__(self, spec: RunSpec, now: float = 100.0) -> None:
         self.now = now
         self.run = create("r", spec, now)
+        self.replayed = create("r", spec, now)
         lease = spec.limits.lease_seconds
         self.leases = Leases(lease, poll_seconds(spec.slots, lease))
         self.journal: list[tuple[float, Event]] = []
+        self.bodies: list[bytes] = []
         self.outcomes: list[Outcome] = []
         self.refused = RefusedJoins()
         self.apply(events.Created(run="r", spec=spec))
@@ -120,7 +127,9 @@ class Drive:
         """Keep the event, change the run, let the leases follow."""
         self.journal.append((self.now, event))
         before = self._stage()
-        outcome = apply(self.run, event, self.now)
+        decision = decide(self.run, event, self.now)
+        outcome = decision.outcome
+        self._replay(event, decision)
         self._check_times(before)
         assert outcome.reason
         assert (about := _slot_of(event)) is None or outcome.slot == about
@@ -133,6 +142,18 @@ class Drive:
             self.leases.forget((event.slot, event.incarnation))
         self.refused.applied(event)
         return outcome
+
+    def _replay(self, event: Event, decision: Decision) -> None:
+        """The journal alone leads to the same state."""
+        body = dump_entry(event, decision)
+        self.bodies.append(body)
+        apply(self.replayed, *load_entry(body))
+        assert self.replayed == self.run, (differences(self.replayed, self.run), body)
+
+    def edit(self, change: Callable[[Run], object]) -> None:
+        """Have the run be in a state to which no event would bring it."""
+        for run in (self.run, self.replayed):
+            change(run)
 
     def _stage(self) -> tuple[Phase, int, float]:
         return self.run.phase, self.run.epoch, self.run.phase_since
@@ -345,12 +366,11 @@ def skewed(**changes: Any) -> Drive:
     """A run that goes, in which no number is another one: slots, ranks, generations, incarnations,
     processes and the epoch differ, so that whoever takes the one for the other is found."""
     drive = Drive(make_spec(4, **changes))
-    of_all: dict[str, Any] = {"outlives_nodes": True}
-    drive.join(2, **of_all)  # two others had this slot before
-    drive.join(2, 2, **of_all)
+    drive.join(2)  # two others had this slot before
+    drive.join(2, 2)
     for slot in (2, 0, 3, 1):
         own = {"nproc_per_node": PROCESSES[slot], "requested_node": RANKS[slot]}
-        drive.join(slot, GENERATIONS[slot], hostname=HOSTS[slot], **own, **of_all)
+        drive.join(slot, GENERATIONS[slot], hostname=HOSTS[slot], **own)
     drive.verify()
     for port in (29_501, 29_502, 29_503):
         drive.refuse(1, "port_taken", "the port is taken", port)

@@ -7,13 +7,14 @@ import json
 import random
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.failures import Fault, NetworkFailure
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.talk.network import Answer, Line, Request, Stream
+from rendezvous.wire.protocol import HEADER
 from tests.support.virtual_time import run_virtually
 
 HEALTHY = Answer(200, {"x-rdzv": "test"}, b"ok\n")
@@ -44,6 +45,8 @@ class Host:
     asked: list[tuple[Request, int]] = field(default_factory=list)
     closed: int = 0
     held: set[str] = field(default_factory=set)
+    speaks: str = ""
+    """What it says of its protocol; empty: nothing."""
     sent: list[tuple[float, float]] = field(default_factory=list)
     """Of each request but those that dial: when it was sent, and how long its answer may take."""
 
@@ -62,7 +65,7 @@ class Host:
         await asyncio.sleep(self.seconds)
         if self.fault is not None:
             raise NetworkFailure(self.fault)
-        return HEALTHY
+        return replace(HEALTHY, headers={**HEALTHY.headers, HEADER: self.speaks})
 
     def _next_answer(self) -> Answer:
         answer = self.answer

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rendezvous.proof.networks import NetworkClass, Unreachable, classes_of
+from rendezvous.proof.network_class import NetworkClass
+from rendezvous.proof.networks import Unreachable, classes_of
 from rendezvous.wire.node import JoinRequest
 from rendezvous.wire.run import Round
 from rendezvous.wire.verify import PairProbe

@@ -40,6 +40,7 @@ _SETTINGS = {
     "max_connections": "60",
     "autovacuum": "off",
     "wal_receiver_status_interval": "1",
+    "wal_retrieve_retry_interval": "1s",
 }
 
 
@@ -78,6 +79,7 @@ class Postgres:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port: int = free.getsockname()[1]
         self._fsync = fsync
+        self.name = "zero"  # as a standby, if it becomes one
         self._process: subprocess.Popen[bytes] | None = None
         self.standbys: list[Postgres] = []
 
@@ -107,19 +109,35 @@ class Postgres:
         """A copy of it that follows, and is called this."""
         made = Postgres(new_folder(in_memory=not self._fsync), fsync=self._fsync)
         self.standbys.append(made)
-        source = f"host=127.0.0.1 port={self.port} user=rdzv application_name={name}"
-        made._call(
-            "pg_basebackup", "-D", str(made.data), "-d", source, "-R", "-X", "stream",
-            "-c", "fast", "--no-sync",
-        )  # fmt: skip
-        made.start()
+        made.seed(name, self)
         return made
 
+    def seed(self, name: str, primary: Postgres) -> None:
+        """Follow another server with a copy of its files, and be called this; what was there before
+        is lost."""
+        shutil.rmtree(self.data, ignore_errors=True)
+        self.name = name
+        source = f"host=127.0.0.1 port={primary.port} user=rdzv application_name={name}"
+        self._call(
+            "pg_basebackup", "-D", str(self.data), "-d", source, "-R", "-X", "stream",
+            "-c", "fast", "--no-sync",
+        )  # fmt: skip
+        self.start()
+
     async def wait_for_one_of(self, *names: str) -> None:
-        """From now on a commit is acknowledged once one of these standbys has it."""
-        wanted = f"ANY 1 ({', '.join(names)})"
-        await self.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{wanted}'")
-        await self.execute("SELECT pg_reload_conf()")
+        """From now on a commit is acknowledged once one of these standbys has it.
+
+        So it is with each of them, once it is the primary; and all follow whichever that is.
+        """
+        wanted, all_of_them = f"ANY 1 ({', '.join(names)})", [self, *self.standbys]
+        hosts = ",".join("127.0.0.1" for _ in all_of_them)
+        ports = ",".join(str(one.port) for one in all_of_them)
+        for one in all_of_them:
+            source = f"host={hosts} port={ports} user=rdzv application_name={one.name}"
+            source += " target_session_attrs=read-write"
+            await one.execute(f"ALTER SYSTEM SET primary_conninfo = '{source}'")
+            await one.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{wanted}'")
+            await one.execute("SELECT pg_reload_conf()")
         async with timeout(10):
             while await self.execute("SHOW synchronous_standby_names") != wanted:
                 await asyncio.sleep(0.01)

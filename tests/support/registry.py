@@ -33,8 +33,9 @@ from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.talk.macs import sign_join
 from rendezvous.talk.retry import retry_pause, until_answered
 from rendezvous.wire.errors import RegistryError
-from rendezvous.wire.node import Candidate, JoinReply, JoinRequest, LinkKind
+from rendezvous.wire.node import Candidate, Facts, Job, JoinReply, JoinRequest, LinkKind
 from rendezvous.wire.peers import peers_of
+from rendezvous.wire.protocol import PROTOCOL
 from rendezvous.wire.reports import AckReport, ExitReport, LeaveReport
 from rendezvous.wire.run import EventLine, Phase, RunSpec, RunStatus
 from rendezvous.wire.verify import ProbeReport
@@ -86,6 +87,9 @@ class Launch:
     def join(self, slot: int, attempt: int = 1, **changes: Any) -> JoinRequest:
         """The join of a slot's node; another `attempt` is another process with the same token."""
         values: dict[str, Any] = {
+            "protocol": PROTOCOL,
+            "job": Job(),
+            "facts": Facts(),
             "slot": slot,
             "generation": 1,
             "join_id": f"join-{slot}-{attempt:012d}",

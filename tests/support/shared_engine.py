@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rendezvous.frozen import frozen
-from rendezvous.server.journal import Record, by_run
+from rendezvous.server.commits import Commits
+from rendezvous.server.journal import JOURNAL, Record, by_run
 from rendezvous.server.quotas import refuse_clash
 from rendezvous.server.shared_journal import (
     UNUSED,
@@ -36,6 +37,7 @@ class Row:
     has_session: bool = True
     drains: bool = False
     usage: Usages = field(default_factory=dict)
+    reads: int = JOURNAL
 
 
 @frozen
@@ -98,7 +100,7 @@ class Engine:
     def _refused(
         self, me: str, run: str, records: list[Record], epoch: int
     ) -> RegistryError | None:
-        if self.owners.get(run) != Holding(run, me, epoch):
+        if not self._has(me, run, epoch):
             return Overtaken("another replica has it")
         known = self.written.get(run, {})
         if self.is_full or not {one.number for one in records}.isdisjoint(known):
@@ -111,8 +113,9 @@ class Engine:
         self.replicas[me] = row
         row.seen = now
         members = tuple(
-            Member(one, row.address, now - row.seen, row.has_session, row.drains, row.usage)
+            Member(one, row.address, now - row.seen, row.has_session, row.drains, row.usage, reads)
             for one, row in self.replicas.items()
+            for reads in (row.reads,)
         )
         alive = {member.id for member in members if member.is_alive(lease_seconds)}
         mine = {h.run: h.epoch for h in self.owners.values() if h.owner == me}
@@ -125,6 +128,8 @@ class Engine:
         claimed, before = dict[str, Claim](), dict(self.owners)
         for holding in wanted:
             known = self.owners.get(holding.run)
+            if known is not None and known.owner is not None and known.version != self._reads(me):
+                continue
             if known == holding or (known is None and not holding.epoch):
                 if holding.owner is None:
                     at = clock
@@ -134,7 +139,8 @@ class Engine:
                     at = self._time(holding.run, shown)
                 claimed[holding.run] = Claim(holding.epoch + 1, at - clock)
                 self.clocks[holding.run] = at, clock
-                self.owners[holding.run] = Holding(holding.run, me, holding.epoch + 1)
+                reads = self._reads(me)
+                self.owners[holding.run] = Holding(holding.run, me, holding.epoch + 1, reads)
         self.claimed(me, {run: one.epoch for run, one in claimed.items()}, before)
         return claimed
 
@@ -143,10 +149,21 @@ class Engine:
         clock, counted = self.clocks[run]
         return clock if counted is None else clock + max(shown - counted, 0.0)
 
+    def _has(self, me: str, run: str, epoch: int) -> bool:
+        known = self.owners.get(run)
+        return known is not None and (known.owner, known.epoch) == (me, epoch)
+
+    def _reads(self, replica: str | None) -> int:
+        row = self.replicas.get(replica or "")
+        return JOURNAL if row is None else row.reads
+
     def hand_over(self, me: str, run: str, epoch: int, to: str | None, clock: float) -> bool:
-        if self.owners.get(run) != Holding(run, me, epoch):
+        if not self._has(me, run, epoch):
             return False
-        self.owners[run] = Holding(run, to, epoch + 1)
+        known = self.owners[run]
+        if to is not None and self._reads(to) != known.version:
+            return False
+        self.owners[run] = replace(known, owner=to, epoch=epoch + 1)
         self.clocks[run] = self._time(run, clock), None
         return True
 
@@ -158,9 +175,9 @@ class Engine:
 
     def drop(self, me: str, epochs: Mapping[str, int]) -> None:
         for run, epoch in epochs.items():
-            if self.owners.get(run) == Holding(run, me, epoch):
+            if self._has(me, run, epoch):
                 self.written.pop(run, None)
-                self.owners[run] = Holding(run, None, epoch)
+                self.owners[run] = replace(self.owners[run], owner=None)
                 self.dropped(run)
 
     def put_tenant(self, tenant: Tenant) -> None:
@@ -192,10 +209,12 @@ class EngineJournal:
         loses_answers: So many of the next commits happen, and their answers are lost.
     """
 
-    def __init__(self, engine: Engine, replica: str) -> None:
+    def __init__(self, engine: Engine, replica: str, version: int = JOURNAL) -> None:
+        self.version = version
         self.engine = engine
         self.id = replica
         self.clock: Callable[[], float] = engine.now
+        self.commits = Commits(engine.now, (Overtaken,))
         self.epochs: dict[str, int] = {}
         self._ahead: dict[str, float] = {}
         self.is_cut = False
@@ -211,12 +230,24 @@ class EngineJournal:
             raise Unavailable(AWAY)
         return self.engine
 
+    async def _reach_to_commit(self) -> Engine:
+        """The same, where it waits for as long as the engine is slow."""
+        left, began = self.engine.slow_seconds, self.engine.now()
+        while left > 0:
+            await asyncio.sleep(min(left, 0.1))
+            left = began + self.engine.slow_seconds - self.engine.now()
+        return await self._reach(0.0)
+
     async def append(self, records: list[Record]) -> Mapping[str, RegistryError]:
         runs = by_run(records)
         try:
-            engine = await self._reach(self.engine.slow_seconds)
-        except Unavailable as exc:
+            with self.commits.one():
+                return await self._append(records)
+        except (InDoubt, Unavailable, StorageFull) as exc:
             return dict.fromkeys(runs, exc)
+
+    async def _append(self, records: list[Record]) -> Mapping[str, RegistryError]:
+        engine = await self._reach_to_commit()
         errors = engine.append(self.id, records, self.epochs)
         try:
             await self._reach()
@@ -224,14 +255,22 @@ class EngineJournal:
                 self.loses_answers -= 1
                 raise Unavailable(AWAY)
         except Unavailable as exc:
-            return dict.fromkeys(runs, InDoubt(exc.message))
+            raise InDoubt(exc.message) from exc
+        if engine.is_full and len(errors) == len(by_run(records)):
+            raise StorageFull("the disk is full")
         return errors
+
+    async def probe(self) -> None:
+        with self.commits.one():
+            engine = await self._reach_to_commit()
+            if engine.is_full:
+                raise StorageFull("the disk is full")
 
     async def beat(
         self, address: str, *, lease_seconds: float, drains: bool = False, usage: Usages = UNUSED
     ) -> Beat:
         engine = await self._reach()
-        row = Row(address, engine.now(), self.clock(), True, drains, usage)
+        row = Row(address, engine.now(), self.clock(), True, drains, usage, self.version)
         beat = engine.beat(self.id, row, self.epochs, lease_seconds)
         for run in beat.lost:
             del self.epochs[run]

@@ -25,6 +25,7 @@ from typing import Any
 import pytest
 
 from rendezvous.run import events
+from rendezvous.run.leases import SWEEP_SECONDS
 from rendezvous.run.views import node_view, reason, remaining_seconds, run_status
 from rendezvous.wire.errors import RequestError
 from rendezvous.wire.node import Facts, Finding, Job
@@ -96,8 +97,6 @@ class _Told:
         }
         named |= {name: named[name].split(",") for name in ("skip", "tail") if name in named}
         if verb == "new":
-            if "digest" in named:
-                named["job"] = Job(command_digest=sha(named.pop("digest")))
             self.drive = Drive(make_spec(*given, **named))
         elif verb in list(Phase):
             self.drive = in_phase(Phase(verb), *given, **named)
@@ -214,7 +213,7 @@ def _value_of(drive: Drive, name: str) -> object:
 
 def _join(drive: Drive, slot: int, generation: int = 1, **said: Any) -> None:
     """`at` several addresses; `sick`, or `sick=warn`; its `nccl`; of a job: `nnodes`, `framework`,
-    `digest`, `command`."""
+    `command`."""
     if "at" in said:
         said["addresses"] = said.pop("at").split(",")
     if sick := said.pop("sick", ""):
@@ -224,8 +223,6 @@ def _join(drive: Drive, slot: int, generation: int = 1, **said: Any) -> None:
     job: dict[str, Any] = {
         name: str(said.pop(name)) for name in ("nnodes", "framework") if name in said
     }
-    if "digest" in said:
-        job["command_digest"] = sha(said.pop("digest"))
     if "command" in said:
         job["command_words"] = [sha(word)[:16] for word in said.pop("command").split(",")]
     drive.join(slot, generation, **said, **({"job": Job(**job)} if job else {}))
@@ -256,6 +253,12 @@ def _try_cancel(drive: Drive) -> None:
         drive.apply(event)
 
 
+def _time_out(drive: Drive, trouble: dict[str, Any]) -> None:
+    """The time to join is over, and the registry itself had this trouble meanwhile."""
+    drive.now += SWEEP_SECONDS
+    drive.apply(events.TimedOut(phase=Phase.GATHERING, **trouble))
+
+
 _STEPS: dict[str, Callable[..., Any]] = {
     "silent": lambda drive, seconds, *slots: drive.wait(seconds, silent=slots),
     "leave": lambda drive, slot: drive.report(slot, LeaveReport()),
@@ -277,7 +280,5 @@ _STEPS: dict[str, Callable[..., Any]] = {
     "late": lambda drive, slot, epoch, code, **said: drive.report(
         slot, ExitReport(epoch=epoch, exit_code=code, **said)
     ),
-    "timeout": lambda drive, phase="gathering", **trouble: drive.apply(
-        events.TimedOut(phase=Phase(phase), **trouble)
-    ),
+    "timeout": lambda drive, **trouble: _time_out(drive, trouble),
 }

@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import itertools
 import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from launcher.ui.app import MOST_STREAMS
 from launcher.ui.clerk import Keys
 from launcher.ui.sessions import IDLE_SECONDS
 from rendezvous.talk.credentials import RunKeys
+from rendezvous.version import rdzv_version
+from rendezvous.wire.protocol import PROTOCOL
 from tests.support.pages import RUN, PageDoor, kept_run, page_door
 from tests.support.served import Answer
 from tests.support.waiting import soon
@@ -87,6 +90,27 @@ async def test_the_page_is_compressed_where_the_browser_takes_that(door: PageDoo
     assert gzip.decompress(small.body) == plain.body
     few = await door.ask("GET", "/ui-api/runs", door.session(), accept_encoding="gzip")
     assert "content-encoding" not in few.headers
+
+
+async def test_a_page_of_another_protocol_is_refused_by_name(door: PageDoor) -> None:
+    """A tab that a former server has filled asks the next one at the same address."""
+    index = (await door.ask("GET", "/")).body.decode()
+    found = re.search(r'<meta name="x-rdzv-protocol" content="([^"]+)">', index)
+    assert found is not None
+    own = f"protocol {PROTOCOL} (rdzv {rdzv_version()})"
+    assert found[1] == f"{PROTOCOL} {rdzv_version()} this page"
+    session, other = door.session(), f"{PROTOCOL + 1} 0.9 this page"
+    assert (await door.ask("GET", "/ui-api/runs", session, x_rdzv_protocol=found[1])).status == 200
+    for method, path in (("GET", "/ui-api/runs"), ("POST", "/ui-api/session")):
+        answer = await door.ask(method, path, session, x_rdzv_protocol=other)
+        assert answer.json == {
+            "code": "other_protocol",
+            "message": f"this page speaks protocol {PROTOCOL + 1} (rdzv 0.9), but the 'rdzv ui' "
+            f"that serves it speaks {own}",
+            "hint": "load this page again",
+            "retryable": False,
+        }
+    assert (await door.ask("GET", "/", x_rdzv_protocol=other)).status == 200
 
 
 async def test_a_ticket_opens_a_session_once(door: PageDoor) -> None:

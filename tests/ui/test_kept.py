@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from launcher.run import elsewhere as elsewhere_module
+from launcher.run.elsewhere import Elsewhere
 from launcher.show.look import lines_of
-from launcher.ui import elsewhere as elsewhere_module
-from launcher.ui.elsewhere import Elsewhere, ViewKeys
 from launcher.ui.kept import facts_of, read_journal
 from launcher.ui.told import Told
+from launcher.ui.view_keys import ViewKeys
 from rendezvous.hang import Verdict
 from rendezvous.talk.credentials import RunKeys
 from rendezvous.talk.join_string import RegistryPlace, ViewString
@@ -167,7 +168,7 @@ def test_a_run_elsewhere_is_kept_up_to_date_until_its_registry_has_gone(
 
     Rows.fetched = []
     registry = Noted({f"GET /v1/runs/{RUN}": answer})
-    registry.put_in(monkeypatch, "launcher.ui.elsewhere")
+    registry.put_in(monkeypatch, "launcher.run.elsewhere")
     monkeypatch.setattr(elsewhere_module, "MetricsFile", Rows)
     one = Elsewhere(tmp_path, VIEW, NEAR)
     record = one.state.record()
@@ -190,6 +191,20 @@ def test_a_run_elsewhere_is_kept_up_to_date_until_its_registry_has_gone(
     assert kept is not None
     assert (kept.status, kept.message) == ("ok", "ended")
     assert one.state.read("status.json", RunStatus) == OVER
+
+
+def test_one_whose_registry_stays_is_kept_until_the_last_node_has_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = OVER.model_copy(update={"everyone_left": True})
+    answers = [OVER.model_copy(update={"everyone_left": False})] * 5 + [left]
+    registry = Registry({f"GET /v1/runs/{RUN}": lambda: answers.pop(0)})
+    registry.put_in(monkeypatch, "launcher.run.elsewhere")
+    monkeypatch.setattr(elsewhere_module, "MetricsFile", Rows)
+    one = Elsewhere(tmp_path, VIEW, NEAR)
+    run_virtually(one.follow(stays=True))
+    assert answers == []
+    assert not one.state.is_held()
 
 
 def test_of_a_view_only_its_own_run_is_seen_and_nothing_done() -> None:

@@ -11,7 +11,10 @@ import fastapi  # noqa: F401 (a registry does so in a thread, which nobody waits
 import h11
 from uvicorn.server import ServerState
 
-from rendezvous.run.events import Created, Joined, dump_event
+from rendezvous.run.decision import dump_entry
+from rendezvous.run.events import Created, Event, Joined
+from rendezvous.run.protocol import decide
+from rendezvous.run.state import create
 from rendezvous.server.app import make_app
 from rendezvous.server.journal import MemoryJournal, Record
 from rendezvous.server.options import Options
@@ -33,9 +36,12 @@ _TURNS = 100
 async def _recovered() -> Service:
     """A registry with one run, in which slot 0 is filled."""
     journal = MemoryJournal()
-    created = dump_event(Created(run="demo", spec=_LAUNCH.spec(2, lease_seconds=3600)))
-    joined = dump_event(Joined(request=_LAUNCH.join(0)))
-    await journal.append([Record("demo", 1, 0.0, created), Record("demo", 2, 0.0, joined)])
+    spec = _LAUNCH.spec(2, lease_seconds=3600)
+    run = create("demo", spec, 0.0)
+    happened: list[Event] = [Created(run="demo", spec=spec), Joined(request=_LAUNCH.join(0))]
+    for number, event in enumerate(happened):
+        body = dump_entry(event, decide(run, event, 0.0))
+        await journal.append([Record("demo", number + 1, 0.0, body)])
     service = Service(journal, bytes(32), "", options=Options(trust_close=False))
     await service.sequencer.recover()
     return service

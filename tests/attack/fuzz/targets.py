@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import yaml
 from pydantic import TypeAdapter
@@ -20,6 +20,8 @@ from pydantic import TypeAdapter
 from launcher.options import read
 from launcher.plan.template import Form, Value, placeholders, render
 from launcher.settings import LaunchSettings
+from rendezvous.run.decision import Decision, Outcome, dump_entry
+from rendezvous.run.events import Event
 from rendezvous.server.asked import parse
 from rendezvous.server.journal import Record
 from rendezvous.server.replay import _text as _text_of
@@ -41,10 +43,11 @@ from rendezvous.wire.metrics import MetricBatch
 from rendezvous.wire.node import JoinRequest
 from rendezvous.wire.relay import RelayPost
 from rendezvous.wire.reports import Report
-from rendezvous.wire.run import RunSpec, SlotNews
+from rendezvous.wire.run import Phase, RunSpec, SlotNews
 from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.verify import PairProbe
 from tests.attack.fuzz.door import check_door, door_seeds
+from tests.support.driver import in_phase
 from worker.counts import read_size
 from worker.hosts.plan import plan_hosts
 from worker.hosts.text import HostsEntry, remove_blocks, render_hosts
@@ -185,8 +188,9 @@ SETTINGS = [
 
 
 def check_journal(data: bytes) -> None:
-    """One record a line, first the creation of its run: replayed, or UsageError."""
-    bodies = [CREATED, *data.split(b"\n")]
+    """Records with an empty line between them, first the creation of their run: replayed, or
+    UsageError."""
+    bodies = [CREATED, *data.split(_BETWEEN)]
     records = [Record("llama-7b", n, float(n), body) for n, body in enumerate(bodies, 1)]
     try:
         for run, line in replay(records):
@@ -196,22 +200,20 @@ def check_journal(data: bytes) -> None:
         return
 
 
-def _one_line(data: bytes) -> bytes:
-    return json.dumps(json.loads(data)).encode()
-
-
-CREATED = _one_line((WIRE / "event-created.json").read_bytes())
+_BETWEEN = b"\n\n"
+CREATED, *_DRIVEN = in_phase(Phase.RUNNING).bodies
 
 
 def journal_seeds() -> list[bytes]:
-    """Every kind of event alone, and a run that goes on from its joins."""
-    events = {path.stem[6:]: _one_line(path.read_bytes()) for path in WIRE.glob("event-*.json")}
-    joined = json.loads(events["joined"])
-    joins = []
-    for slot in (0, 1):
-        joined["request"] |= {"slot": slot, "join_id": f"{slot}" * 16, "requested_node": None}
-        joins.append(json.dumps(joined).encode())
-    return [*events.values(), b"\n".join(joins), b"\n".join([*joins, *events.values()])]
+    """Every kind of event alone, with nothing decided on it, and a run that goes."""
+    decided = Decision(Outcome("it happened"), {})
+    kinds = get_args(get_args(Event)[0])
+    told = [TypeAdapter(kind).validate_json(_stored(kind)) for kind in kinds]
+    return [*(dump_entry(event, decided) for event in told), _BETWEEN.join(_DRIVEN)]
+
+
+def _stored(kind: type[object]) -> bytes:
+    return (WIRE / f"{kind.__name__}.json").read_bytes()
 
 
 # ---- hosts --------------------------------------------------------------------------------------

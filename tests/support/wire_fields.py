@@ -1,0 +1,155 @@
+"""The fields of all messages, as `tests/wire/fields.txt` keeps them: peers of one protocol number
+have to understand each other, so within a number a field is only ever added, with a default.
+
+`make reference` writes the file. Before the first release it may say anything; from then on it
+refuses to leave out or change a line unless `PROTOCOL` has been raised. `python -m
+tests.support.wire_fields --release` marks the number as released.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BaseModel, TypeAdapter
+
+import rendezvous.wire
+from rendezvous.proof.network_class import NetworkClass
+from rendezvous.run import events
+from rendezvous.run.placement import Placed, Placement
+from rendezvous.run.records import Departure, Fence, RefusedJoin
+from rendezvous.run.state import Attempt, LeftOut, Node, Probing, Run, Slot, Starts
+from rendezvous.server.journal import JOURNAL
+from rendezvous.wire.protocol import PROTOCOL, Greeting
+from rendezvous.wire.types import Wire
+
+FOLDER = Path(__file__).parents[1] / "wire"
+KNOWN = FOLDER / "fields.txt"
+_RAISE = "raise PROTOCOL in rendezvous/wire/protocol.py, and describe the change in CHANGELOG.md"
+_RAISE_JOURNAL = "raise JOURNAL in rendezvous/server/journal.py, and describe it in CHANGELOG.md"
+
+
+_VERSION = "journal version"
+_EVENTS = {kind.__name__ for kind in get_args(get_args(events.Event)[0])}
+_PARTS = (Wire, Greeting, events.NodeEvent)
+_STATE: tuple[Any, ...] = (
+    *(Run, Slot, Node, Attempt, Probing, Starts),
+    *(LeftOut, NetworkClass, Placed, Placement, Departure, Fence, RefusedJoin),
+)
+
+
+def models() -> dict[str, Any]:
+    """The models of the wire and the events of the journal, by name.
+
+    `Greeting` is a part of `JoinRequest`, and `NodeEvent` of several events.
+    """
+    names = [one.name for one in pkgutil.iter_modules(rendezvous.wire.__path__, "rendezvous.wire.")]
+    found = {
+        name: value
+        for module in (*map(importlib.import_module, names), events)
+        for name, value in vars(module).items()
+        if isinstance(value, type) and value.__module__ in (*names, events.__name__)
+        if is_dataclass(value) or issubclass(value, BaseModel)
+        if hasattr(value, "__pydantic_validator__")
+    }
+    return {name: one for name, one in found.items() if one not in _PARTS}
+
+
+def fields_of(model: Any) -> Mapping[str, Any]:
+    """The fields of a model, by name."""
+    found: Mapping[str, Any] = getattr(model, "model_fields", None) or model.__pydantic_fields__
+    return found
+
+
+def all_fields() -> dict[str, str]:
+    """Every field as `Model.field`: whether it is needed, and its type."""
+    found = {}
+    for name, model in sorted(models().items()):
+        schema = TypeAdapter(model).json_schema()
+        own = schema if "properties" in schema else schema["$defs"][name]
+        for field, about in fields_of(model).items():
+            kind = "|".join(sorted(set(_types(own["properties"][field]))))
+            found[f"{name}.{field}"] = f"{'needed' if about.is_required() else 'default'} {kind}"
+    found[_VERSION] = str(JOURNAL)
+    for model in _STATE:  # of which the journal keeps what changes
+        for one in fields(model):
+            is_needed = one.default is MISSING and one.default_factory is MISSING
+            about = f"{'needed' if is_needed else 'default'} {one.type}"
+            found[f"state {model.__name__}.{one.name}"] = about
+    return found
+
+
+def _types(schema: dict[str, Any]) -> Iterator[str]:
+    for each in schema.get("anyOf", schema.get("oneOf", [])):
+        yield from _types(each)
+    if "$ref" in schema:
+        yield schema["$ref"].rpartition("/")[2]
+    elif "const" in schema:
+        yield f"={schema['const']}"
+    elif schema.get("type") == "array" and "items" in schema:
+        yield f"[{'|'.join(_types(schema['items']))}]"
+    elif isinstance(schema.get("additionalProperties"), dict):
+        yield f"{{{'|'.join(_types(schema['additionalProperties']))}}}"
+    elif "type" in schema:
+        yield schema["type"]
+
+
+def changes(known: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """The changes that a released number does not allow, as sentences."""
+    found = _changes_of_journal(known, now)
+    known = {field: about for field, about in known.items() if not _is_of_journal(field)}
+    now = {field: about for field, about in now.items() if not _is_of_journal(field)}
+    for field, about in known.items():
+        if field not in now:
+            found.append(f"{field} is gone: {_RAISE}")
+        elif now[field] != about:
+            found.append(f"{field} was '{about}' and is '{now[field]}': {_RAISE}")
+    added = (field for field in now if field not in known)
+    models_before = {field.partition(".")[0] for field in known}
+    for field in added:
+        if now[field].startswith("needed") and field.partition(".")[0] in models_before:
+            found.append(f"{field} is new and has no default: give it one, or {_RAISE}")
+    return found
+
+
+def _is_of_journal(field: str) -> bool:
+    about_state = field.startswith("state ") or field == _VERSION
+    return about_state or field.partition(".")[0] in _EVENTS
+
+
+def _changes_of_journal(known: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Any change at all: a field that a reader passes over would be lost to it."""
+    names = sorted(filter(_is_of_journal, {*known, *now}))
+    differ = [n for n in names if n != _VERSION and known.get(n) != now.get(n)]
+    if not differ or known.get(_VERSION) != now.get(_VERSION):
+        return []
+    return [f"{name} is another one: {_RAISE_JOURNAL}" for name in differ]
+
+
+def read_known() -> tuple[int, bool, dict[str, str]]:
+    """The protocol of the file, whether it is released, and the fields."""
+    head, *lines = KNOWN.read_text("utf-8").splitlines()
+    _, number, state = head.split(" ", 2)
+    return int(number), state == "released", dict(line.split(": ", 1) for line in lines)
+
+
+def main(*, release: bool) -> None:
+    """Write the file, unless a released number forbids it."""
+    is_released = False
+    if KNOWN.exists():
+        number, is_released, known = read_known()
+        is_released &= number == PROTOCOL
+        if is_released and (wrong := changes(known, all_fields())):
+            sys.exit("\n".join(wrong))
+    state = "released" if release or is_released else "unreleased"
+    lines = [f"protocol {PROTOCOL} {state}", *(f"{k}: {v}" for k, v in all_fields().items())]
+    KNOWN.write_text("\n".join(lines) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main(release="--release" in sys.argv[1:])
