@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from rendezvous.talk.credentials import RunKeys
 from rendezvous.talk.macs import sign_join
-from rendezvous.wire.node import Candidate, Facts, JoinRequest, LinkKind
+from rendezvous.wire.node import Candidate, Facts, Job, JoinRequest, LinkKind
+from rendezvous.wire.protocol import PROTOCOL
 
 _LINKS = (
     ("eth0", 20, LinkKind.ETHERNET, 1_500, 25_000, "holds the route to the registry"),
@@ -34,7 +35,8 @@ def make_join(keys: RunKeys, slot: int) -> JoinRequest:
         nproc_per_node=8,
         candidates=candidates,
         master_port=29_500 if slot == 0 else None,
-        restarts=True,
+        protocol=PROTOCOL,
+        job=Job(),
         facts=Facts(
             rdzv_version="0.1.0", python_version="3.11.7", gpus=8, cpus=96, boot_id="0" * 36
         ),

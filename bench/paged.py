@@ -116,7 +116,7 @@ def folder_of(registry: Registry, keys: RunKeys, nodes: int) -> Iterator[Path]:
             place=registry.place.to_json(),
             host="localhost",
             nodes=str(nodes),
-            wishes={"command": ["python", "train.py"]},
+            options={"command": ["python", "train.py"]},
             pid=os.getpid(),
         )
         state.write_record(record)
