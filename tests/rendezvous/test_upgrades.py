@@ -23,6 +23,8 @@ from tests.support.served import OPERATOR
 from tests.support.virtual_time import run_virtually
 
 NEXT = JOURNAL + 1
+LONG = {"lease_seconds": 3_600.0, "arm_timeout_seconds": 3_600.0}
+"""No node says anything meanwhile."""
 
 
 @dataclass
@@ -56,7 +58,7 @@ class Fleet(Cluster):
         self.launches.append(launch)
         name = self.draw.choice(sorted(self.all))
         one = self.all[name]
-        await one.service.create(launch.run, launch.spec(1, verify=False, lease_seconds=3600.0))
+        await one.service.create(launch.run, launch.spec(1, verify=False, **LONG))
         self.made[launch.run] = one.journal.version
         await one.service.join(launch.run, launch.token(0), launch.join(0))
 
