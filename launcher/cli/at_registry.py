@@ -43,7 +43,7 @@ def at_registry(
 
 
 def _is_known(root: Path, word: str) -> bool:
-    """Whether a person may mean a run that was launched here."""
+    """Tell whether a person may mean a run that was launched here."""
     from launcher.state.find_run import full_id
 
     return os.path.exists(root / full_id(root, word, whole=False) / "launch.json")

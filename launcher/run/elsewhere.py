@@ -30,7 +30,7 @@ _GONE_SECONDS = 3.0
 
 
 def place_at(there: RegistryPlace, url: str) -> RegistryPlace:
-    """Where a registry is reached from here; it proves itself as it does there.
+    """Address at which a registry is reached from here; it proves itself as it does there.
 
     Raises UsageError for what is not the URL of one.
     """

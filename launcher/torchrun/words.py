@@ -92,7 +92,7 @@ class _Opening(_Said):
 
 
 def read(line: bytes) -> Begin | Word:
-    """What was said. Raises UsageError for what is not of this protocol."""
+    """Read what was said. Raises UsageError for what is not of this protocol."""
     try:
         said = _ANY.validate_json(line)
     except ValidationError as exc:

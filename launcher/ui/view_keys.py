@@ -9,7 +9,7 @@ from rendezvous.talk.join_string import ViewString
 
 @frozen
 class ViewKeys:
-    """What stands in for the clerk: the word has the credentials."""
+    """Stand in for the clerk: the word has the credentials."""
 
     view: ViewString
 

@@ -34,7 +34,7 @@ Written = dict[str, Any]
 _PLAIN = frozenset({NoneType, bool, int, float, str, NodeState, SlotState, Phase})
 _PARTS: dict[type, str] = {Run: "run", Attempt: "attempt", Starts: "starts", Probing: "probing"}
 _NOTHING = object()
-"""Where nothing was before."""
+"""Stands for a field that was not there before."""
 
 
 class Writer:
@@ -43,7 +43,7 @@ class Writer:
     def __init__(self, run: Run, event: BaseModel, assigned: Assigned) -> None:
         self._run, self._event, self._assigned = run, event, assigned
         self.table = b""
-        """Its canonical form, where it is a new one."""
+        """Canonical form of the table that was sealed; empty: none was."""
 
     @functools.cached_property
     def _paths(self) -> dict[int, str]:
@@ -86,7 +86,7 @@ class Writer:
         return {part: written for part, written in out.items() if written}
 
     def _is_part(self, holder: object) -> bool:
-        """Whether it is the run's, and was before: what is new is written by what holds it."""
+        """Tell an object that the run had before from a new one, which another field brings."""
         run, assigned = self._run, self._assigned
         if holder is run or holder is run.starts:
             return True
@@ -195,7 +195,7 @@ class Writer:
     def _whole(self, value: Any, former: Any) -> Written:
         """A new object, in the place of a former one."""
         out: Written = {}
-        kept = []
+        unchanged = []
         for name, default in _defaults(cast("Any", type(value))).items():
             now = getattr(value, name)
             if now is default or (now == default and type(now) is type(default)):
@@ -203,11 +203,11 @@ class Writer:
             # As the reader has it: what the former had before this event.
             before = _NOTHING if former is None else self._former(former, name)
             if now is before or (type(now) in _PLAIN and now == before):
-                kept.append(name)
+                unchanged.append(name)
             else:
                 self._field(out, name, now, before)
-        if kept:
-            out["^"] = kept
+        if unchanged:
+            out["^"] = unchanged
         return out
 
     def _network(self, value: NetworkClass) -> Written:

@@ -14,7 +14,7 @@ from rendezvous.wire.types import Wire
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What an event did, in words, and whose slot it was; `usual` when every node does the like."""
+    """Effect of an event in words, and whose slot it was; `usual` when every node does the like."""
 
     reason: str
     slot: int | None = None

@@ -27,6 +27,8 @@ from rendezvous.wire.run import Round
 from rendezvous.wire.table import EndpointTable, digest_of
 
 _SETS = ("missing", "waiting_for")
+_EDITED = frozenset(f"{name}~" for name in (*_SETS, "worlds", "reports"))
+"""Changed in place, before all others."""
 
 
 def apply(run: Run, event: Event, decision: Decision) -> None:
@@ -187,9 +189,6 @@ class _Reader:
 def part_at(event: BaseModel, path: str) -> Any:
     """The part of an event that a path names, the event itself where it is empty."""
     return functools.reduce(getattr, path.split("."), event) if path else event
-
-
-_EDITED = ("missing~", "waiting_for~", "worlds~", "reports~")
 
 
 @functools.cache
