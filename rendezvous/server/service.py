@@ -280,7 +280,7 @@ class Service:
 
     async def report(
         self, live: LiveRun, slot: int, incarnation: int, report: Report, *, watches: bool = False
-    ) -> ReportReply:
+    ) -> None:
         """Take in what a node says; one that watches as well waits for news in any case."""
         self.counters["reports"] += 1
         arrived = live.now()
@@ -290,7 +290,6 @@ class Service:
             return decide_report(live.run, slot, incarnation, said, now)
 
         await self.sequencer.change_run(live, decide, may_wait=watches)
-        return ReportReply(seq=live.news_seq)
 
     async def take_metrics(
         self, live: LiveRun, slot: int, incarnation: int, batch: MetricBatch

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
-from pydantic.dataclasses import dataclass
 
 from rendezvous.enums import StrEnum
 from rendezvous.wire.features import Features, Notes
@@ -430,9 +430,11 @@ class RunList(Wire):
     others: list[str] = Field([], description="Where other replicas have further runs: HOST:PORT.")
 
 
-@dataclass(frozen=True, slots=True, config=STRICT)
+@dataclass(frozen=True, slots=True)  # made for each event: not validated then
 class EventLine:
     """One event of a run as `rdzv replay`, `--json` and `/events` show it."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     number: int
     at_seconds: float
@@ -441,10 +443,6 @@ class EventLine:
     phase: Phase
     epoch: int
     slot: int | None = None
-    usual: bool = Field(default=False, description="Every node does the same.")
-    state: SlotState | None = Field(
-        default=None, description="Kind `slot`: what the scheduler reports about its worker run."
-    )
-    progress: str = Field(
-        default="", description="Kind `progressed`: what the node reports about its program."
-    )
+    usual: Annotated[bool, Field(description="Every node does the same.")] = False
+    state: Annotated[SlotState | None, Field(description="Kind `slot`: of its worker run.")] = None
+    progress: Annotated[str, Field(description="Kind `progressed`: the node's report.")] = ""

@@ -5,31 +5,36 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
-from pydantic.dataclasses import dataclass
+from pydantic import ConfigDict, Field
 
 from rendezvous.wire.types import STRICT, Wire, parse_address, subnet_of, subnet_text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=STRICT)
+@dataclass(frozen=True, slots=True, kw_only=True)  # made of what was validated
 class TableRow:
     """One node of the endpoint table; the fields are in the order of the canonical form."""
 
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
     address: str
-    hcas: list[str] = Field(
-        default=[], description="For NCCL_IB_HCA, as DEVICE:PORT, where it is needed."
-    )
+    hcas: Annotated[
+        list[str], Field(description="For NCCL_IB_HCA, as DEVICE:PORT, where it is needed.")
+    ] = field(default_factory=list)
     hostname: str
     interface: str
     mac: str
-    node: int = Field(description="Its number in the run: 0 .. n-1, in the order of the rows.")
+    node: Annotated[
+        int, Field(description="Its number in the run: 0 .. n-1, in the order of the rows.")
+    ]
     nproc_per_node: int
     prefix_length: int
-    role: str | None = Field(
-        default=None, description="Of its processes, where a torchrun has given them one: `--role`."
-    )
+    role: Annotated[
+        str | None,
+        Field(description="Of its processes, where a torchrun has given them one: `--role`."),
+    ] = None
     slot: int
 
     def signed_text(self, run: str, launch_id: str, generation: int | None = None) -> bytes:

@@ -169,7 +169,8 @@ class Served:
         """A node says something; returns the sequence number of the answer."""
         host = self.host(launch)
         self.service.heard(host, slot, incarnation, None)
-        return (await self.service.report(host, slot, incarnation, report)).seq
+        await self.service.report(host, slot, incarnation, report)
+        return host.news_seq
 
     async def bring_to(self, phase: Phase, launch: Launch, nodes: int = 2, **changes: Any) -> None:
         """A new run in which all nodes have come to this phase."""

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from pydantic import BaseModel, TypeAdapter
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 import rendezvous.wire
 from rendezvous.proof.network_class import NetworkClass
@@ -55,13 +56,15 @@ def models() -> dict[str, Any]:
         for name, value in vars(module).items()
         if isinstance(value, type) and value.__module__ in (*names, events.__name__)
         if is_dataclass(value) or issubclass(value, BaseModel)
-        if hasattr(value, "__pydantic_validator__")
+        if hasattr(value, "__pydantic_validator__") or hasattr(value, "__pydantic_config__")
     }
     return {name: one for name, one in found.items() if one not in _PARTS}
 
 
 def fields_of(model: Any) -> Mapping[str, Any]:
     """The fields of a model, by name."""
+    if is_dataclass(model) and not hasattr(model, "__pydantic_fields__"):
+        model = pydantic_dataclass(frozen=True)(model)
     found: Mapping[str, Any] = getattr(model, "model_fields", None) or model.__pydantic_fields__
     return found
 
