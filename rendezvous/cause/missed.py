@@ -60,6 +60,7 @@ class Ranks:
         self._said: dict[int | None, list[Clue]] = {}
         self._failed: set[int | None] = set()
         self._told = all(node.report is not None for node in nodes)
+        self._lost = any(one.is_consequence for one in suspects)
         for node in nodes:
             evidence = node.evidence()
             self._slots |= dict.fromkeys(node.ranks, node)
@@ -156,8 +157,9 @@ class Ranks:
             self._named(rank, "early_end", self._ended_at(rank), Proof.FACT, self._last_said(rank))
             for rank in sorted(ended, key=self._ended_at)
         ]
-        if sum(map(self._succeeded, self._slots)) * 2 > self.count:
-            early = []  # who went on is the odd one, or they are as many
+        nobody_lost = not self._lost and len(others) == len(self._slots)
+        if nobody_lost or sum(map(self._succeeded, self._slots)) * 2 > self.count:
+            early = []  # nobody missed them; or who went on is the odd one, or they are as many
         if early and (not alive or set(ended) & set(named)):
             yield early
         row = "late_rank" if self._was_starting() else "absent_rank"

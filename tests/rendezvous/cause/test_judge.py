@@ -120,6 +120,16 @@ def test_an_end_shortly_after_is_no_early_one_while_a_node_is_silent() -> None:
     assert verdict(suffers, node(1, [ended(1, 0)], began_at=99.0), silent)[0] == "early_end"
 
 
+@pytest.mark.parametrize("later", [-1.0, 0.4])
+def test_who_ended_with_0_is_not_missed_where_nobody_is_known_to_have_waited(later: float) -> None:
+    silent = [node(0, [ended(0, 1), ended(1, 143, 0.1)]), node(1, [ended(2, 1)], began_at=100.1)]
+    early = node(2, [ended(3, 0)], began_at=100.0 + later)
+    assert verdict(*silent, early) == ("exit_code", 0, 0, False)
+    assert verdict(*silent, early, node(3, [lives(4)], lost(4))) == ("early_end", 2, 3, True)
+    shared = node(3, [ended(4, 1, 0.2), ended(5, 1, 0.2)], [said(None, "peer_gone", CLOSED)])
+    assert verdict(*silent, early, shared) == ("early_end", 2, 3, True)
+
+
 def test_of_several_early_ends_the_first_is_the_cause() -> None:
     ends = [ended(0, 0, -0.5), ended(1, 0, -0.7), ended(2, 1), ended(3, 143, 0.01)]
     assert together(node(0, ends, lost(2, 3))) == (1, 0)
