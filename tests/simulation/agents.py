@@ -192,6 +192,13 @@ class Process:
         return row is None or row.node != 0
 
     @property
+    def node(self) -> int:
+        """Its number in the table that it has accepted: its ranks are counted from it."""
+        table = self.facts.sealed.get(self.acked)
+        row = table.row_of_slot(self.slot) if table is not None else None
+        return self.slot if row is None else row.node
+
+    @property
     def needs_torchrun(self) -> bool:
         """Whether torchrun alone can start its ranks; another node in its place is like most."""
         return self.slot in self.launch.torchruns and self.generation == 1

@@ -61,7 +61,7 @@ class SimulatedProgram:
         self._leftover = course.leftover
         self._gone: asyncio.Future[Ending] = self._loop.create_future()
         now, ranks = self._loop.time(), course.ranks
-        first = process.slot * ranks
+        first = process.node * ranks
         self.family = Family(
             None, tuple(Child(100 + n, now, now, Ranks(first + n, n, ranks)) for n in range(ranks))
         )

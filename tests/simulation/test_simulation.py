@@ -60,6 +60,7 @@ _FOUND += [172_808, 172_896, 174_129, 176_365]
 _FOUND += [118_123, 121_705, 133_726, 139_789, 132_904, 133_662, 137_878, 301_182, 225_420]
 _FOUND += [93_125]
 _FOUND += [619_677, 601_801, 650_103, 398, 2_745, 3_169, 17_627, 1_846, 839_253, 847_776]
+_FOUND += [5_209]
 
 
 CALM = replace(generate(3).without(()), keep_finished=3_600.0)
@@ -91,6 +92,21 @@ def test_a_schedule_without_faults_ends_well() -> None:
 
 def test_a_schedule_runs_the_same_way_each_time() -> None:
     assert simulate(generate(52)) == simulate(generate(52))
+
+
+def test_the_ranks_of_a_program_are_those_of_its_node() -> None:
+    """As torchrun gives them: by the node's number in the table, which need not be its slot."""
+    world = World(replace(generate(5_209), faults=()))
+    assert world.run().violation is None
+    run = world.history.runs["r0"]
+    assert run.table is not None
+    told = {}
+    for row, ranks in run.table.processes():
+        node = run.slots[row.slot].node
+        assert node is not None
+        if node.exit is not None and node.exit.rank is not None:
+            told[row.slot] = (node.exit.rank, ranks[0])
+    assert told == {0: (0, 0), 5: (9, 9), 4: (12, 12), 3: (15, 15)}
 
 
 def test_a_schedule_is_plain_values() -> None:
