@@ -229,7 +229,7 @@ class Doors:
     # --- files --------------------------------------------------------------------------------
 
     def _sink(self, file: Path | None = None, **_: Any) -> _Sink:
-        sink: _Sink = self._opens("sink", _Sink())
+        sink: _Sink = self._opens("sink", _Sink(RankWords(asyncio.get_running_loop().time)))
         if self.process.launch.talks and file is not None:
             printing = self.process.world.talk.print_lines(self.process, file)
             sink.printing = asyncio.ensure_future(printing)
@@ -393,8 +393,8 @@ class _Early:
 class _Sink:
     """A program's output."""
 
+    words: RankWords
     tail: list[str] = field(default_factory=lambda: ["step 1", "Traceback: boom"])
-    words: RankWords = field(default_factory=RankWords)
     printed: int = 0
     printing: asyncio.Future[None] | None = None
 

@@ -6,6 +6,7 @@ import re
 import threading
 import time
 from collections import defaultdict, deque
+from collections.abc import Callable
 from typing import NamedTuple
 
 KEPT_BYTES = 64 << 10
@@ -27,10 +28,12 @@ class Piece(NamedTuple):
 class RankWords:
     """What each local rank has said last; None is what came by the program's common pipes.
 
-    The thread that reads the pipes writes here, and the event loop reads.
+    The thread that reads the pipes writes here, and the event loop reads. `clock` gives monotonic
+    seconds.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._kept: dict[int | None, _Newest] = {}
         self._lock = threading.Lock()
 
@@ -40,7 +43,7 @@ class RankWords:
             kept = self._kept.get(rank)
             if kept is None:
                 kept = self._kept[rank] = _Newest()
-            kept.add(Piece(time.monotonic(), data, stream))
+            kept.add(Piece(self._clock(), data, stream))
 
     def ranks(self) -> list[int | None]:
         """Who has said something: None first, then by number."""
