@@ -102,7 +102,8 @@ def _ask_to_arm(run: Run, now: float, table: EndpointTable, former: str) -> None
     run.attempt.mixed = len({slot.its_node.join.needs_torchrun for slot in run.of_table()}) > 1
     numbers = {row.slot: row.node for row in table.rows}
     for slot in run.taking_part():
-        slot.its_node.state, slot.its_node.number = NodeState.VERIFIED, numbers[slot.index]
+        node = slot.its_node
+        node.state, node.number = NodeState.VERIFIED, numbers[slot.index]
     enter(run, Phase.ARMING, now)
 
 
@@ -132,9 +133,10 @@ def go_if_ready(run: Run, now: float) -> str:
         starts.warm = run.epoch
     starts.numbers = {row.slot: row.node for row in run.table.rows}
     for member in run.members():
-        left_out = run.attempt.left_out.get(member.index)
-        member.its_node.state = NodeState.RELEASED if left_out else NodeState.RUNNING
-        member.its_node.quiet_since, member.its_node.quiet_early = None, False
+        node, left_out = member.its_node, run.attempt.left_out.get(member.index)
+        node.state = NodeState.RELEASED if left_out else NodeState.RUNNING
+        if node.quiet_since is not None or node.quiet_early:
+            node.quiet_since, node.quiet_early = None, False
         if left_out:
             member.problem = left_out.words
     if run.spec.outlives_nodes:

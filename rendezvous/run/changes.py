@@ -68,10 +68,9 @@ class Writer:
         for (_, name), (holder, before) in assigned.items():
             kind = type(holder)
             if kind is Node:  # one event may change all of them
-                index = holder.join.slot
-                slot = slots[index]
+                slot = slots[holder.join.slot]
                 if slot.node is holder and (id(slot), "node") not in assigned:
-                    self._column(nodes, index, name, getattr(holder, name), before)
+                    self._column(nodes, slot.index, name, getattr(holder, name), before)
             elif kind is Slot:
                 if slots[holder.index] is holder:
                     columns = out.setdefault("slots", {})
@@ -84,7 +83,7 @@ class Writer:
             else:
                 self._entry(out, holder, name)
         out["nodes"] = nodes
-        return {part: written for part, written in out.items() if written}
+        return out if all(out.values()) else {part: each for part, each in out.items() if each}
 
     def _is_part(self, holder: object) -> bool:
         """Tell an object that the run had before from a new one, which another field brings."""
@@ -107,9 +106,11 @@ class Writer:
         else:
             form, value = self._value(value, before)
             name += form
-        indices, values = columns.get(name) or columns.setdefault(name, ([], []))
-        indices.append(index)
-        values.append(value)
+        if (column := columns.get(name)) is None:
+            columns[name] = [index], [value]
+        else:
+            column[0].append(index)
+            column[1].append(value)
 
     def _field(self, out: Written, name: str, value: Any, before: object) -> None:
         if type(value) in _PLAIN:

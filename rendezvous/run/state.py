@@ -265,7 +265,7 @@ class Run(Tracked):
 
     def members(self) -> list[Slot]:
         """The slots whose node is alive and has not ended."""
-        return [slot for slot in self.slots if slot.live_node() is not None]
+        return [s for s in self.slots if s.node is not None and s.node.state not in OVER]
 
     def other_command(self, slot_index: int) -> Slot | None:
         """A slot, beside this one, whose node has said what its COMMAND is; None: there is none.
@@ -282,7 +282,8 @@ class Run(Tracked):
 
     def taking_part(self) -> list[Slot]:
         """The members that the table is to have: all but those that are left out."""
-        return [slot for slot in self.members() if slot.index not in self.attempt.left_out]
+        left_out = self.attempt.left_out
+        return [slot for slot in self.members() if slot.index not in left_out]
 
     def of_table(self) -> list[Slot]:
         """The slots of the newest table that have a node, whatever has become of it."""

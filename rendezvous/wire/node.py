@@ -25,6 +25,7 @@ from rendezvous.wire.types import (
     SlotIndex,
     Wire,
     Words,
+    is_loopback,
     parse_address,
 )
 
@@ -77,7 +78,7 @@ class Candidate:
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine itself can reach it."""
-        return parse_address(self.address).is_loopback
+        return is_loopback(self.address)
 
 
 MOST_COMMAND_WORDS = 128

@@ -10,7 +10,14 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
-from rendezvous.wire.types import STRICT, Wire, parse_address, subnet_of, subnet_text
+from rendezvous.wire.types import (
+    STRICT,
+    Wire,
+    is_loopback,
+    parse_address,
+    subnet_of,
+    subnet_text,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)  # made of what was validated
@@ -46,7 +53,7 @@ class TableRow:
     @property
     def is_loopback(self) -> bool:
         """Whether the node is reached on one machine alone."""
-        return parse_address(self.address).is_loopback
+        return is_loopback(self.address)
 
     @property
     def family(self) -> Literal["IPv4", "IPv6"]:

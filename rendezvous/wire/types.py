@@ -35,6 +35,7 @@ _LOCAL_NAMES = {
 """The names of loopback in the hosts files of the usual systems."""
 
 
+@functools.lru_cache(maxsize=2 * MAX_NODES)  # asked of each node for each table
 def is_loopback(address: str) -> bool:
     """Whether an address, or a name, is the machine itself wherever it is looked up."""
     try:

@@ -21,10 +21,12 @@ def size_text(low: int, high: int) -> str:
     return str(low) if low == high else f"{low}:{high}"
 
 
+_PARTS = re.compile(r"([0-9]{1,18})|([^0-9]+)")
+
+
 def natural_key(text: str) -> list[tuple[str, int]]:
     """A sort key in which node2 comes before node10, and eth9 before eth10."""
-    parts = re.findall(r"([0-9]{1,18})|([^0-9]+)", text)
-    return [(word, int(number or 0)) for number, word in parts]
+    return [(word, int(number or 0)) for number, word in _PARTS.findall(text)]
 
 
 def time_text(seconds: float) -> str:
