@@ -15,7 +15,7 @@ from rendezvous.server.journal import Record
 from rendezvous.serving.connection import CloseReason, Connection
 from rendezvous.wire.errors import InternalError, NotFound, StorageFull, Unauthorized
 from rendezvous.wire.node import Facts
-from rendezvous.wire.reports import AckReport, ExitReport, LeaveReport, ProgressReport, ReportReply
+from rendezvous.wire.reports import AckReport, ExitReport, LeaveReport, ProgressReport
 from rendezvous.wire.run import Phase, SlotNews, SlotState
 from tests.support.driver import make_probe
 from tests.support.registry import Launch, is_waiting
@@ -124,7 +124,7 @@ async def test_what_a_watch_brings_is_written_with_what_comes_next(
     host, written = served.host(DEMO), len(served.journal.batches)
     ack = AckReport(epoch=1, digest=host.run.digest)
 
-    async def brings(slot: int) -> asyncio.Task[ReportReply]:
+    async def brings(slot: int) -> asyncio.Task[None]:
         report = served.service.report(host, slot, 1, ack, watches=True)
         task, number = asyncio.create_task(report), host.number
         await soon(lambda: host.number != number)

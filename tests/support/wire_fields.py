@@ -63,9 +63,10 @@ def models() -> dict[str, Any]:
 
 def fields_of(model: Any) -> Mapping[str, Any]:
     """The fields of a model, by name."""
-    if is_dataclass(model) and not hasattr(model, "__pydantic_fields__"):
-        model = pydantic_dataclass(frozen=True)(model)
-    found: Mapping[str, Any] = getattr(model, "model_fields", None) or model.__pydantic_fields__
+    found: Mapping[str, Any] | None = getattr(model, "model_fields", None)
+    if found is None:
+        known = hasattr(model, "__pydantic_fields__")
+        found = (model if known else pydantic_dataclass(frozen=True)(model)).__pydantic_fields__
     return found
 
 

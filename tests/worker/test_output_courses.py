@@ -376,11 +376,10 @@ def the_newest_words() -> Told:
     """Of several ranks, of little room; and the tail of both streams."""
     told, clock = Bytes(), Clock()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rank_words, "time", clock)
         patch.setattr(rank_words, "KEPT_BYTES", 20)
         patch.setattr(rank_words, "_MOST_PIECES", 4)
         patch.setattr(rank_words, "_LONGEST_LINE", 9)
-        words = RankWords()
+        words = RankWords(clock.monotonic)
         for rank, data in (
             *((4, b"one\ntw"), (None, b"pipe\n"), (0, b"\x1b[31mred\x1b[0m\n"), (4, b"o\nthree\n")),
             *((4, b"four"), (4, b"\n"), (4, b"a"), (4, b"b"), (0, b"x" * 30), (0, b" 1%\r 2%\r\n")),
