@@ -228,26 +228,29 @@ def _close(connection: sqlite3.Connection) -> None:
     connection.close()
 
 
-_INSERT = "INSERT INTO events (run, number, at, body) VALUES (?, ?, ?, ?)"
-_ROWS = (128, 16, 1)
+_ROWS = 128
 """In one statement: between two the thread would wait for the event loop, which has much to do."""
 
 
 def _insert(connection: sqlite3.Connection, records: list[Record]) -> None:
+    if len(records) <= _ROWS:
+        _insert_some(connection, records)  # which is a transaction of its own
+        return
     connection.execute("BEGIN IMMEDIATE")
     try:
-        at = 0
-        for rows in _ROWS:
-            while len(records) - at >= rows:
-                some = records[at : at + rows]
-                values = [value for r in some for value in (r.run, r.number, r.at, r.body)]
-                connection.execute(_INSERT + ", (?, ?, ?, ?)" * (rows - 1), values)
-                at += rows
+        for at in range(0, len(records), _ROWS):
+            _insert_some(connection, records[at : at + _ROWS])
         connection.execute("COMMIT")
     except sqlite3.Error:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+
+
+def _insert_some(connection: sqlite3.Connection, records: list[Record]) -> None:
+    rows = ", ".join(["(?, ?, ?, ?)"] * len(records))
+    values = [value for r in records for value in (r.run, r.number, r.at, r.body)]
+    connection.execute(f"INSERT INTO events (run, number, at, body) VALUES {rows}", values)
 
 
 _COLUMNS = "SELECT run, number, at, body FROM events"
