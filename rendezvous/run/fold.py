@@ -26,10 +26,6 @@ from rendezvous.wire.node import Candidate
 from rendezvous.wire.run import Round
 from rendezvous.wire.table import EndpointTable, digest_of
 
-_SETS = ("missing", "waiting_for")
-_EDITED = frozenset(f"{name}~" for name in (*_SETS, "worlds", "reports"))
-"""Changed in place, before all others."""
-
 
 def apply(run: Run, event: Event, decision: Decision) -> None:
     """Change the run as was decided; raises ValueError, LookupError, AttributeError, TypeError or
@@ -48,7 +44,8 @@ class _Reader:
     def make(self, written: Mapping[str, Written]) -> None:
         """Make all of them, containers first: a new object may hold what was put into one."""
         run, slots = self._run, self._run.slots
-        self._edit_containers(written.get("run", {}), written.get("probing", {}))
+        self._edit_containers(run, written.get("run", {}))
+        self._edit_containers(run.attempt.probing, written.get("probing", {}))
         for key, (indices, values) in written.get("slots", {}).items():
             for index, value in zip(indices, values, strict=True):
                 self._set(slots[index], key, value)
@@ -63,20 +60,19 @@ class _Reader:
         }
         for part, holder in parts.items():
             for key, value in written.get(part, {}).items():
-                if key not in _EDITED:
+                if key not in _IN_PLACE.get(type(holder), ()):
                     self._set(holder, key, value)
 
-    def _edit_containers(self, of_run: Written, of_probing: Written) -> None:
-        for name in _SETS:
-            if (edit := of_run.get(f"{name}~")) is not None:
-                held: TrackedSet[int] = getattr(self._run, name)
+    def _edit_containers(self, holder: Run | Probing | None, written: Written) -> None:
+        for key, edit in written.items():
+            if key not in _IN_PLACE.get(type(holder), ()):
+                continue
+            held: TrackedSet[int] | TrackedDict[int, Any] = getattr(holder, key[:-1])
+            if isinstance(held, TrackedDict):
+                self._put(held, _HINTS[type(holder)][key[:-1]], edit)
+            else:
                 held.difference_update(edit.get("-", ()))
                 held.update(edit.get("+", ()))
-        if (edit := of_run.get("worlds~")) is not None:
-            self._put(self._run.worlds, _HINTS[Run]["worlds"], edit)
-        if (edit := of_probing.get("reports~")) is not None:
-            assert self._probing is not None
-            self._put(self._probing.reports, _HINTS[Probing]["reports"], edit)
 
     def _put(self, held: TrackedDict[int, Any], kind: Any, edit: Written) -> None:
         for slot, value in edit.get("+", {}).items():
@@ -213,6 +209,13 @@ def _scalars_of(hints: Mapping[str, Any]) -> dict[str, Callable[[Any], Any]]:
 _KINDS: tuple[Any, ...] = (Run, Slot, Node, Attempt, Probing, Starts)
 _HINTS: dict[Any, dict[str, Any]] = {kind: get_type_hints(kind) for kind in _KINDS}
 _SCALARS = {kind: _scalars_of(hints) for kind, hints in _HINTS.items()}
+_IN_PLACE = {
+    kind: [
+        f"{name}~" for name, hint in hints.items() if get_origin(hint) in (TrackedSet, TrackedDict)
+    ]
+    for kind, hints in _HINTS.items()
+}
+"""The edits of containers, which are changed in place and before all else."""
 
 
 @functools.cache

@@ -62,6 +62,7 @@ async def test_a_number_that_is_taken_is_refused_with_all_of_its_run_and_with_no
     mixed = [*records("b", 1), *records("a", 3, 2), *records("b", 2)]
     assert await written(journal, mixed) == {"a": StorageFull}
     assert await written(journal, records("c", 1, 1)) == {"c": StorageFull}
+    assert await written(journal, records("a", *range(3, 300), 2)) == {"a": StorageFull}
     assert await contents(journal) == [*records("a", 1, 2), *records("b", 1, 2)]
     assert await written(journal, records("a", 3)) == {}
     assert await journal.read("a") == records("a", 1, 2, 3)
