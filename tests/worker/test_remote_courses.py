@@ -102,8 +102,8 @@ class Node:
             await over.wait()
             send(CommandExit(number=number, code=9))
 
-        async def end() -> None:
-            self.tell(f"{number} ends")
+        async def end(why: str = "") -> None:
+            self.tell(f"{number} ends: {why}".removesuffix(": "))
             await asyncio.sleep(self.end_seconds)
             if command := self.end_seconds < 10.0:
                 over.set()

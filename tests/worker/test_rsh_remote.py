@@ -359,6 +359,20 @@ async def test_the_end_of_the_run_ends_commands_and_says_so(
     assert told.told == late.told == [{"error": words}]
 
 
+async def test_a_command_that_ends_well_as_its_node_ends_it_has_not_ended_well(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """What it printed meanwhile is not told: who asked would take a part of it for the whole."""
+    own = f"trap 'echo the rest; exit 0' TERM; echo a part; echo $$ > {tmp_path}/pid"
+    told, task = cluster.ask(f"{own}; while :; do sleep 0.02; done")
+    await pid_in(tmp_path / "pid")
+    await soon(lambda: told.said() == b"a part\n")
+    await cluster.nodes[1].close("the run is ending: node 2 was lost")
+    await asyncio.wait_for(task, 30)
+    assert told.said() == b"a part\n"
+    assert told.told[-1] == {"error": "node 1: the run is ending: node 2 was lost"}
+
+
 async def test_a_registry_that_refuses_for_good_ends_the_waiting(cluster: Cluster) -> None:
     told, task = cluster.ask("sleep 300")
     await soon(lambda: bool(cluster.wire.seen))

@@ -81,7 +81,7 @@ class RemoteCommands:
     async def close(self, words: str) -> None:
         """End what runs for others, and tell those who wait; `words` say why."""
         self._close(words)
-        await asyncio.gather(*(served.end() for served in self._served.values()))
+        await asyncio.gather(*(served.end(self._closed) for served in self._served.values()))
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=_TELL_SECONDS)
         for task in self._tasks:

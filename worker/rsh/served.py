@@ -61,6 +61,7 @@ class Served:
         self._room.set()
         self._program: Program | None = None
         self._unheard = False
+        self._ended_by = ""
         self._exit: CommandExit | None = None
 
     async def run(self, command: bytes, shell: ServedShell) -> None:
@@ -73,6 +74,8 @@ class Served:
         except OSError as exc:
             message = f"{shell.node} cannot run another command: {exc.strerror}"
             await self.end()
+        if self._ended_by and not message:  # what it printed last, and how it ended, is not told
+            code, message = NOT_RUN, printable(f"{shell.node}: {self._ended_by}", 600)
         self._exit = CommandExit(number=self._number, offset=self._sent, code=code, message=message)
         self._send(self._exit)
 
@@ -145,9 +148,9 @@ class Served:
             self._send(piece)
         self._send(self._exit or self._piece("stdout", b""))
 
-    async def end(self) -> None:
-        """Nobody waits for it any more: end all of it."""
-        self._unheard = True
+    async def end(self, why: str = "") -> None:
+        """End all of it: nobody waits for it any more, or its node says why it cannot go on."""
+        self._unheard, self._ended_by = True, why
         self._untaken.clear()
         self._check_room()
         if self._program is not None:
