@@ -42,7 +42,9 @@ def who_is_gone_is_replaced_or_gone_without(history: History, run: Run, event: E
         incarnation = over.rows.get(slot, 0)
         owner = facts.owners.get((slot, incarnation))
         failed = owner is not None and (owner.unfit or owner.fault or owner.launch.follows_network)
-        if not failed:
+        # Its scheduler may have said so, before anybody missed it.
+        is_gone = owner is not None and owner.gone is not None
+        if not failed and not is_gone:
             return f"slot {slot} is there: {over.end.message}"
     return None
 
