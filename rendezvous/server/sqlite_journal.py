@@ -228,6 +228,7 @@ def _close(connection: sqlite3.Connection) -> None:
     connection.close()
 
 
+_INSERT = "INSERT INTO events (run, number, at, body) VALUES (?, ?, ?, ?)"
 _ROWS = 128
 """In one statement: between two the thread would wait for the event loop, which has much to do."""
 
@@ -248,9 +249,8 @@ def _insert(connection: sqlite3.Connection, records: list[Record]) -> None:
 
 
 def _insert_some(connection: sqlite3.Connection, records: list[Record]) -> None:
-    rows = ", ".join(["(?, ?, ?, ?)"] * len(records))
     values = [value for r in records for value in (r.run, r.number, r.at, r.body)]
-    connection.execute(f"INSERT INTO events (run, number, at, body) VALUES {rows}", values)
+    connection.execute(_INSERT + ", (?, ?, ?, ?)" * (len(records) - 1), values)
 
 
 _COLUMNS = "SELECT run, number, at, body FROM events"
