@@ -172,7 +172,9 @@ class Leases:
     def _doubt(self, now: float, *, sudden: bool) -> None:
         """Begin to hold back when most are silent; go on for a while when they come back."""
         if self._mass_silence(now):
-            if self.holding_until is None and sudden:
+            # Three polls for those that came back were not the lease more for these.
+            waits = self.holding_until is not None and self._held_since > float("-inf")
+            if sudden and not waits:
                 self.holding_until, self._held_since = now + self.dead_after, now
             self._most_were_silent = self.holding_until is None or self.is_holding(now)
         elif self._most_were_silent:  # also when nobody had died of it yet: the last may be late

@@ -115,6 +115,8 @@ a close is believed meanwhile
 the doubt may come again
     | 0 heard 0-8; 20 quiet; 20 holds; 100 quiet by 0-8; 100 sure; 120 quiet; 120 holds
     ; 140 dies 0-8
+they fall silent again while the others have their three polls
+    | 0 heard 0-4; 8 quiet by 2-3; 8 heard 4; 29.75 quiet by 3-4; 30.25 dies 0-2 by 3-4; 30.25 sure
 a restart ends the doubt | 0 heard 0-8; 20 quiet; 20 holds; 21 granted 0-8; 21 sure
 """,
 )
