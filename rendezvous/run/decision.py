@@ -23,10 +23,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What was decided on an event.
+    """Decision on one event, in words and as a change of the state.
 
     Attributes:
-        outcome: The same in words.
+        outcome: Its words.
         changed: The fields of the run's state that it has changed, see `rendezvous.run.changes`.
         table: The canonical form of the table that it has sealed, if it has.
     """

@@ -195,7 +195,7 @@ class Noted(Wire):
 
 
 class Ending(Wire):
-    """How programs have ended that were stopped for what a feature has found.
+    """Cause of an end for which a feature has stopped the programs.
 
     Attributes:
         message: Of the result and of the epoch's end.

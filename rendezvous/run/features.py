@@ -50,7 +50,7 @@ def stop_asked(run: Run, event: events.StopAsked, now: float) -> Outcome:
 
 
 def result_of(run: Run, why: str) -> Result | None:
-    """Of a run whose programs were stopped for a feature; None: they were not."""
+    """Return the result of a run whose programs a feature has stopped; None: none has."""
     if run.stop_asked is None:
         return None
     then = run.stop_asked.then

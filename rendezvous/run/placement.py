@@ -41,7 +41,7 @@ def with_go(
 
 
 def placement_of(table: EndpointTable, incarnations: Mapping[int, int]) -> Placement:
-    """Where the programs of a table run."""
+    """Return where the programs of a table run."""
     nodes = tuple(
         Placed(row.slot, incarnations[row.slot], row.hostname, row.node, ranks)
         for row, ranks in table.processes()

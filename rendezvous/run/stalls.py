@@ -27,7 +27,7 @@ LOOK = "'rdzv look {}' shows where each rank is"
 
 
 class Stall(Wire):
-    """What looks have found while nothing moves on any node.
+    """Finding of the looks that are made while nothing moves on any node.
 
     Attributes:
         since: When something moved last, on the run's clock.
@@ -103,12 +103,12 @@ def _unjudged(run: Run, passed: str) -> str:
 
 
 def found_in(run: Run) -> Stall | None:
-    """What the looks at the ranks have found last; None: nothing, or the ranks move again."""
+    """Return what the looks found last; None: nothing, or the ranks move again."""
     return features.data_of(run, FEATURE, Stall)
 
 
 def noted(run: Run, verdict: Verdict, at_work: bool, now: float) -> events.Noted:
-    """What looks have found, as it is kept and told."""
+    """Make the event by which a finding of looks is kept and told."""
     rank = verdict.odd[0] if verdict.odd_count == 1 else None
     since = quiet_since(run)
     stall = Stall(

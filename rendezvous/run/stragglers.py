@@ -45,12 +45,12 @@ class Slow(Wire):
 
 
 def found_in(run: Run) -> Slow | None:
-    """Who makes the others wait; None: nobody does."""
+    """Return who makes the others wait; None: nobody does."""
     return features.data_of(run, FEATURE, Slow)
 
 
 def noted(run: Run, straggler: Straggler | None) -> events.Noted:
-    """What was found, as it is kept and told; None: that there is none any more."""
+    """Make the event by which a straggler is kept and told; None: there is none any more."""
     before = found_in(run)
     if straggler is None:
         if before is None:

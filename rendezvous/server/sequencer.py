@@ -39,8 +39,6 @@ from rendezvous.wire.errors import (
 from rendezvous.wire.run import Phase
 
 logger = logging.getLogger(__name__)
-_LOGGED = ("created", "joined")
-"""Kinds of events that the log has of every run and node, usual or not."""
 
 T = TypeVar("T")
 
