@@ -63,12 +63,14 @@ async def test_with_all_standbys_away_it_is_said_everywhere_and_nothing_is_lost(
                 assert f"did not create the run within 20 s: {UNCONFIRMED}" in outcome.last_line
                 assert "rdzv docs standing" in outcome.last_line
                 starting = drill.begin("later")
+            # Its replica may be the last that notices, and the launch reads every two seconds.
+            await asyncio.to_thread(running.wait_to_say, UNCONFIRMED)
             mended = time.monotonic()
             await asyncio.to_thread(w.standbys[0].start)
             await drill.until_all(ready=True, seconds=5)
             print(f"ready {time.monotonic() - mended:.1f} s after a standby was started")
             assert max(await drill.measured("rdzv_commit_wait_seconds")) < 1
-            assert UNCONFIRMED in await drill.finish(running)
+            await drill.finish(running)
             await drill.finish(starting)
         await check_journal(w.primary, w.database, ["running", starting.run])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -47,11 +48,16 @@ class Outcome:
 
 @dataclass
 class Launched:
-    """A launch that runs."""
+    """A launch that runs.
+
+    Attributes:
+        read: What was read so far of what it says.
+    """
 
     process: subprocess.Popen[str]
     state: Path
     run: str
+    read: bytes = b""
 
     @property
     def folder(self) -> Path:
@@ -61,7 +67,19 @@ class Launched:
     def finish(self, seconds: float = LIMIT_SECONDS) -> Outcome:
         """Wait for the end."""
         out, err = self.process.communicate(timeout=seconds)
-        return Outcome(self.process.returncode, out, err)
+        return Outcome(self.process.returncode, out, self.read.decode() + err)
+
+    def wait_to_say(self, words: str) -> None:
+        """Until it has said these words."""
+        pipe = self.process.stderr
+        assert pipe is not None
+
+        def look() -> bool:
+            if select.select([pipe], [], [], 0.1)[0]:
+                self.read += os.read(pipe.fileno(), 1 << 16)  # below the buffer: `finish` reads on
+            return words.encode() in self.read
+
+        until(look)
 
     def children(self) -> list[psutil.Process]:
         """Everything below the launcher."""
