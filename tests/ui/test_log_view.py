@@ -201,6 +201,20 @@ def test_the_end_stays_in_view_in_a_smaller_window(opened: Open) -> None:
     assert log.evaluate("(e) => e.scrollHeight - e.scrollTop - e.clientHeight") < 2
 
 
+def test_the_key_for_the_end_is_there_at_once_and_follows_a_log_that_grows(opened: Open) -> None:
+    seen, log = shown(opened, piece("rank-0", *((n, f"line {n}") for n in range(2_000))))
+    log.get_by_text("line 1999").wait_for()
+    log.evaluate("(e) => { e.scrollTop = 0; }")
+    log.get_by_text("line 10", exact=False).first.wait_for()
+    left = log.evaluate("""(e) => {
+        e.dispatchEvent(new KeyboardEvent("keydown", { key: "End" }));
+        return e.scrollHeight - e.scrollTop - e.clientHeight;
+    }""")
+    assert left < 2
+    seen.stub.log(piece("rank-0", (3_000, "newest")))
+    log.get_by_text("newest").wait_for()
+
+
 # ---- the culprit -----------------------------------------------------------------------------
 
 FAILED_BEFORE = piece("rank-1", (1, "ValueError: a consequence", "e"), (2, "more"))

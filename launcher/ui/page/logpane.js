@@ -50,9 +50,11 @@ export class Pane {
       if (isIntersecting) this.#draw(target);
       else this.#undraw(target);
     }), { root: this.box, rootMargin: "600px 0px" });
+    // The browser's own way there takes a moment, in which the end of a log that grows moves on.
+    this.box.addEventListener("keydown", ({ key }) => { if (key === "End") this.#toEnd(); });
     // A box that becomes smaller shows its end still.
     this.box.addEventListener("scroll", () => { this.#atEnd = this.#follows; });
-    this.shape = new ResizeObserver(() => { if (this.#atEnd) this.box.scrollTop = this.box.scrollHeight; });
+    this.shape = new ResizeObserver(() => { if (this.#atEnd) this.#toEnd(); });
     this.shape.observe(this.box);
   }
 
@@ -126,7 +128,6 @@ export class Pane {
   /** Put what has come in its place; what is before it stays as it is. */
   #flush() {
     this.#frame = 0;
-    const { box } = this;
     const follows = this.#follows;
     const found = this.#new.sort((a, b) => a.key - b.key);
     this.#new = [];
@@ -149,20 +150,17 @@ export class Pane {
     this.#trim(first);
     this.#forget();
     this.changed(this.#errors, this.#own);
-    if (!follows) return;
+    if (follows) this.#toEnd();
+  }
+
+  #toEnd() {
     if (this.#blocks.length) this.#draw(this.#blocks.at(-1));
-    box.scrollTop = box.scrollHeight;
+    this.box.scrollTop = this.box.scrollHeight;
   }
 
   /** Where a line of this key comes in: behind all of the same. */
   #place(key) {
-    let [low, high] = [0, this.#lines.length];
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (this.#lines[middle].key <= key) low = middle + 1;
-      else high = middle;
-    }
-    return low;
+    return this.#lines.findLastIndex((line) => line.key <= key) + 1;
   }
 
   /** Make the blocks fit the rows, of which those from `first` on are others. */
