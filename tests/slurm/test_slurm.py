@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shlex
 import shutil
 import signal
@@ -151,7 +152,8 @@ def test_a_job_somebody_cancels_is_named_with_slurms_words(cluster: Slurm, tmp_p
         cluster.ask("scancel", job)
         outcome = launch.finish()
     assert outcome.code == 128 + signal.SIGTERM, outcome.err
-    assert f"node 1 ({host})" in outcome.last_line
+    # Slurm gives the jobs their hosts, and nodes are numbered in the order of those.
+    assert re.search(rf"node (1 \({host}\)|2 \({host}, slot 1\))", outcome.last_line)
     assert "the scheduler reports: CANCELLED" in outcome.last_line
 
 
