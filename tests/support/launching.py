@@ -67,7 +67,7 @@ class Launched:
     def finish(self, seconds: float = LIMIT_SECONDS) -> Outcome:
         """Wait for the end."""
         out, err = self.process.communicate(timeout=seconds)
-        return Outcome(self.process.returncode, out, self.read.decode() + err)
+        return Outcome(self.process.returncode, out, self.read.decode() + (err or ""))
 
     def wait_to_say(self, words: str) -> None:
         """Until it has said these words."""
