@@ -127,15 +127,10 @@ def test_on_a_terminal_the_link_is_shown(tmp_path: Path) -> None:
 
 def test_a_page_that_cannot_be_served_is_said_and_the_run_goes_on(tmp_path: Path) -> None:
     command, words = [*shell(WAITS), str(tmp_path / "go")], ("--ui-listen", "0.0.0.0")
-    said = ""
     with launching(tmp_path / "s", *WITH_PAGE, *words, command=command) as run:
-        assert run.process.stderr is not None
-        for line in run.process.stderr:
-            said += line
-            if "--ui-behind-ingress" in said:
-                break
+        run.wait_to_say("--ui-behind-ingress")
         (tmp_path / "go").touch()
         outcome = run.finish()
     assert outcome.code == 3
-    assert "--ui-behind-ingress" in said
-    assert "Traceback" not in said + outcome.err
+    assert "--ui-behind-ingress" in outcome.err
+    assert "Traceback" not in outcome.err
