@@ -214,7 +214,7 @@ format: $(INSTALLED)
 
 ## Write docs/openapi.json anew.
 openapi: $(INSTALLED)
-	$(BIN)/python -m rendezvous.server.openapi > docs/openapi.json
+	$(BIN)/python -m rendezvous.registry.openapi > docs/openapi.json
 
 ## Write the lists of docs/ again: options, exit codes, each framework's variables; and what tests compare
 ## whole: tests/tables.txt, tests/launcher/shown.txt, and the courses of runs and of their parts (tests/**/*.txt).

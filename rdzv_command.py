@@ -31,8 +31,8 @@ _RSH = os.path.join(_HERE, "worker", "programs", "rsh.py")
 # Processes of ours that are no commands: what each imports, it alone pays for.
 _PARTS = {
     "_clerk": "launcher.ui.clerk_process",
-    "_registry": "rendezvous.server.process",
-    "_replay": "rendezvous.server.replay",
+    "_registry": "rendezvous.registry.process",
+    "_replay": "rendezvous.registry.replay",
     "_torchrun": "launcher.torchrun.node_process",
     "_torchrun_host": "launcher.torchrun.host_process",
 }

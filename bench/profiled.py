@@ -8,7 +8,7 @@ import sys
 import time
 from types import FrameType
 
-from rendezvous.server.process import main
+from rendezvous.registry.process import main
 
 
 def _end(number: int, _: FrameType | None) -> None:

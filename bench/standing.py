@@ -29,11 +29,11 @@ from bench.meeting import Meeting, meeting
 from bench.process import crowds
 from bench.registry import Registry, raise_file_limit, serving
 from bench.rows import HEADER, Figure, Report, Row, row
-from rendezvous.server.journal import Journal, Record
-from rendezvous.server.membership import JUDGE_SECONDS
-from rendezvous.server.postgres_journal import PostgresJournal
-from rendezvous.server.shared_journal import Holding
-from rendezvous.server.sqlite_journal import SqliteJournal
+from rendezvous.registry.journal import Journal, Record
+from rendezvous.registry.membership import JUDGE_SECONDS
+from rendezvous.registry.postgres_journal import PostgresJournal
+from rendezvous.registry.shared_journal import Holding
+from rendezvous.registry.sqlite_journal import SqliteJournal
 from rendezvous.wire.errors import RegistryError
 from tests.support.postgres import Postgres, missing, one_primary
 from tests.support.registry import Launch, Node

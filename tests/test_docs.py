@@ -26,8 +26,8 @@ from rendezvous.cause.table import CAUSES, Kind, Row, Then
 from rendezvous.hang import Rule
 from rendezvous.hang.sentences import NEXT_STEPS
 from rendezvous.prometheus import Family
+from rendezvous.registry import prometheus
 from rendezvous.secret_variables import SECRET_VARIABLES
-from rendezvous.server import prometheus
 from rendezvous.wire.errors import Cause, ExitCode
 from rendezvous.wire.table import EndpointTable
 from tests.support.exposition import queries_of_dashboard

@@ -20,7 +20,7 @@ FOR_LATER = {
 LAUNCHER = {
     *FOR_LATER,
     *("launcher.run.effects", "launcher.run.machine", "launcher.run.shell", "launcher.show.checks"),
-    *("rendezvous.proof", "rendezvous.run", "rendezvous.server"),
+    *("rendezvous.proof", "rendezvous.run", "rendezvous.registry"),
     *("rendezvous.talk.client", "worker.agent", "worker.hosts", "worker.probe", "worker.rsh"),
 }
 """A launcher needs these after it has said what it launches."""
@@ -28,7 +28,7 @@ WORKER = {
     *(FOR_LATER - {"anyio", "h11", "httpcore", "httpx"}),
     *("yaml", "launcher.plan", "launcher.run", "launcher.schedulers", "launcher.show"),
     *("launcher.state", "launcher.symmetric", "rendezvous.proof"),
-    *("rendezvous.run", "rendezvous.server"),
+    *("rendezvous.run", "rendezvous.registry"),
 }
 """A worker never needs these."""
 REPLICA = {"sqlite3"}
@@ -61,13 +61,13 @@ sys.stdout.write(json.dumps(sorted(sys.modules)))
 """
 OF_A_REGISTRY = """
 import json, sys
-import rendezvous.server.process
+import rendezvous.registry.process
 sys.stdout.write(json.dumps(sorted(sys.modules)))
 """
 
 OF_A_REPLICA = """
 import json, sys
-import rendezvous.server.process, rendezvous.server.postgres_journal
+import rendezvous.registry.process, rendezvous.registry.postgres_journal
 sys.stdout.write(json.dumps(sorted(sys.modules)))
 """
 
@@ -78,7 +78,7 @@ sys.stdout.write(json.dumps(sorted(sys.modules)))
         (AT_THE_FIRST_LINE, "launcher.run.command", LAUNCHER),
         # What a registry's answer would wait for is here before the join string comes.
         (WITHOUT_A_JOIN_STRING, "httpcore", WORKER),
-        (OF_A_REGISTRY, "rendezvous.server.app", REGISTRY),
+        (OF_A_REGISTRY, "rendezvous.registry.app", REGISTRY),
         (OF_A_REPLICA, "asyncpg", REGISTRY | REPLICA),
     ],
     ids=["launcher", "worker", "registry", "replica"],

@@ -149,7 +149,7 @@ def write_config(
     """Write what the registry process reads; returns how it proves itself (without addresses).
 
     What is `shared` by several replicas has one certificate. `options` are further fields of
-    `rendezvous.server.process.ServerConfig`.
+    `rendezvous.registry.process.ServerConfig`.
     """
     config: dict[str, object] = {
         "key": hkdf(secret, "registry key for node credentials").hex(),

@@ -13,8 +13,8 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from rendezvous.server.app import make_app
-from rendezvous.server.journal import MemoryJournal
+from rendezvous.registry.app import make_app
+from rendezvous.registry.journal import MemoryJournal
 from rendezvous.talk.credentials import (
     SERVER_NAME,
     Credential,

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from rendezvous.server.routes import ROUTES as TABLE
+from rendezvous.registry.routes import ROUTES as TABLE
 from tests.attack.stage import DEMO, Stage
 from tests.support.served import Answer
 

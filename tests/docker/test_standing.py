@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rendezvous.server.membership import JUDGE_SECONDS
+from rendezvous.registry.membership import JUDGE_SECONDS
 from rendezvous.talk.credentials import new_secret
 from rendezvous.talk.join_string import group_token_text
 from tests.docker.compose import IMAGE, Compose

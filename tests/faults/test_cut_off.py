@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rendezvous.server.membership import JUDGE_SECONDS
+from rendezvous.registry.membership import JUDGE_SECONDS
 from tests.support.drill import Drill
 from tests.support.launching import Launched
 from tests.support.nightly import at_night

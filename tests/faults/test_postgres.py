@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 import pytest
 
 from rendezvous.compat import timeout
-from rendezvous.server import postgres_line
-from rendezvous.server.postgres_journal import PostgresJournal
-from rendezvous.server.shared_journal import Holding, InDoubt
+from rendezvous.registry import postgres_line
+from rendezvous.registry.postgres_journal import PostgresJournal
+from rendezvous.registry.shared_journal import Holding, InDoubt
 from rendezvous.wire.errors import RegistryError, Unavailable
 from tests.support.journals import records, written
 from tests.support.postgres import Postgres, Wire, one_primary
@@ -176,7 +176,7 @@ async def test_a_server_that_stands_still_is_given_up(
     journal = await opened(alone.dsn())
     await journal.beat("a:1", lease_seconds=LEASE)
     monkeypatch.setattr(postgres_line, "LIMIT_SECONDS", 0.3)
-    monkeypatch.setattr("rendezvous.server.postgres_trouble.CONNECT_SECONDS", 0.3)
+    monkeypatch.setattr("rendezvous.registry.postgres_trouble.CONNECT_SECONDS", 0.3)
     alone.pause()
     try:
         assert kinds(await journal.append(records("r", 2))) == [InDoubt]

@@ -11,9 +11,9 @@ import asyncpg
 import pytest
 
 from rendezvous.compat import timeout
-from rendezvous.server import postgres_line
-from rendezvous.server.postgres_journal import PostgresJournal
-from rendezvous.server.shared_journal import Away, Holding, InDoubt, Overtaken
+from rendezvous.registry import postgres_line
+from rendezvous.registry.postgres_journal import PostgresJournal
+from rendezvous.registry.shared_journal import Away, Holding, InDoubt, Overtaken
 from rendezvous.wire.errors import UsageError
 from tests.support.journals import contents, records, written
 from tests.support.poolers import Mode, pooler

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rendezvous.server.membership import JUDGE_SECONDS
+from rendezvous.registry.membership import JUDGE_SECONDS
 from rendezvous.talk.retry import until_answered
 from rendezvous.wire.reports import ExitReport, LeaveReport
 from rendezvous.wire.run import Phase

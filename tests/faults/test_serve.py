@@ -19,10 +19,10 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from rendezvous.server.journal import Record
-from rendezvous.server.membership import BEAT_SECONDS, JUDGE_SECONDS
-from rendezvous.server.postgres_schema import READ
-from rendezvous.server.replay import replay
+from rendezvous.registry.journal import Record
+from rendezvous.registry.membership import BEAT_SECONDS, JUDGE_SECONDS
+from rendezvous.registry.postgres_schema import READ
+from rendezvous.registry.replay import replay
 from rendezvous.talk.credentials import new_secret
 from rendezvous.talk.join_string import RegistryString, group_token_text
 from rendezvous.wire.errors import ExitCode

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from rendezvous.compat import timeout
-from rendezvous.server.commits import PATIENCE_SECONDS, PROBE_SECONDS
+from rendezvous.registry.commits import PATIENCE_SECONDS, PROBE_SECONDS
 from rendezvous.wire.errors import ExitCode
 from tests.support.disks import fill, small_disk
 from tests.support.drill import LIMIT_SECONDS, Drill

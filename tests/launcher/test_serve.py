@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rendezvous.server.membership import BEAT_SECONDS, JUDGE_SECONDS
+from rendezvous.registry.membership import BEAT_SECONDS, JUDGE_SECONDS
 from rendezvous.talk.credentials import new_secret
 from rendezvous.talk.join_string import group_token_text
 from rendezvous.wire.errors import ExitCode

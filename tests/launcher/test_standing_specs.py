@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from launcher.schedulers.shipped import specs_folder
-from rendezvous.server.membership import JUDGE_SECONDS
-from rendezvous.server.replica import DRAIN_SECONDS
+from rendezvous.registry.membership import JUDGE_SECONDS
+from rendezvous.registry.replica import DRAIN_SECONDS
 from rendezvous.wire.run import DEFAULT_PORT
 from tests.support.compose_servers import commands
 from tests.support.launching import RDZV

@@ -17,7 +17,7 @@ from launcher.ui.prometheus import (
     metrics_text,
 )
 from launcher.ui.shapes import Head, Rank, Slot, Span, State
-from rendezvous.server import prometheus as of_registry
+from rendezvous.registry import prometheus as of_registry
 from tests.support.exposition import parsed, value
 
 

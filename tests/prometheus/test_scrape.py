@@ -17,7 +17,7 @@ import pytest
 
 from launcher.ui import prometheus as of_page
 from rendezvous.prometheus import Family, Histogram
-from rendezvous.server import prometheus as of_registry
+from rendezvous.registry import prometheus as of_registry
 from tests.support.exposition import queries_of_dashboard
 from tests.support.launching import Launched, launching, rdzv, shell
 from tests.support.nightly import at_night

@@ -14,8 +14,8 @@ import pytest
 from pydantic_core import to_json
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from rendezvous.server.app import make_app
-from rendezvous.server.journal import MemoryJournal
+from rendezvous.registry.app import make_app
+from rendezvous.registry.journal import MemoryJournal
 from rendezvous.serving.connection import Connection
 from rendezvous.serving.limiter import Pace, Strangers
 from rendezvous.talk.credentials import SERVER_NAME, Credential, parse_credential

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from rendezvous.registry.clock import RegistryClock
 from rendezvous.run.leases import SWEEP_SECONDS
-from rendezvous.server.clock import RegistryClock
 
 
 class Monotonic:

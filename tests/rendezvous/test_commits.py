@@ -7,14 +7,14 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from rendezvous.server.commits import (
+from rendezvous.registry.commits import (
     LATE_SECONDS,
     PATIENCE_SECONDS,
     PROBE_SECONDS,
     Commits,
     Unacknowledged,
 )
-from rendezvous.server.membership import LEASE_SECONDS
+from rendezvous.registry.membership import LEASE_SECONDS
 from rendezvous.wire.errors import StorageFull, Unavailable
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from rendezvous.registry.doors import Doors
+from rendezvous.registry.journal import Record
 from rendezvous.run import events
 from rendezvous.run.decision import Decision, Outcome, dump_entry
 from rendezvous.run.events import Event
-from rendezvous.server.doors import Doors
-from rendezvous.server.journal import Record
 from rendezvous.talk.credentials import Credential, node_credential
 from rendezvous.wire.run import SlotNews, SlotState
 from tests.support.registry import Launch

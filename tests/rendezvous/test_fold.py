@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from rendezvous.proof.network_class import NetworkClass
+from rendezvous.registry.journal import Record, applying
 from rendezvous.run import events
 from rendezvous.run.changes import Writer, parts_of
 from rendezvous.run.decision import Decision, Outcome, dump_entry, load_entry
@@ -22,7 +23,6 @@ from rendezvous.run.protocol import decide
 from rendezvous.run.records import Fence
 from rendezvous.run.state import LeftOut, Run, create
 from rendezvous.run.tracked import Assigned, TrackedDict, TrackedSet, track
-from rendezvous.server.journal import Record, applying
 from rendezvous.wire.errors import Cause, UsageError
 from rendezvous.wire.node import Finding
 from rendezvous.wire.run import NodeState, Phase, Round

@@ -16,7 +16,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from rendezvous.server.asked import credential_of
+from rendezvous.registry.asked import credential_of
 from rendezvous.serving.answers import whole_answer
 from rendezvous.serving.connection import CloseReason
 from rendezvous.serving.connection_rules import ConnectionRules, Timeouts

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rendezvous.server.journal import Journal, MemoryJournal, Record
-from rendezvous.server.postgres_journal import PostgresJournal
-from rendezvous.server.sqlite_journal import SqliteJournal
+from rendezvous.registry.journal import Journal, MemoryJournal, Record
+from rendezvous.registry.postgres_journal import PostgresJournal
+from rendezvous.registry.sqlite_journal import SqliteJournal
 from rendezvous.wire.errors import StorageFull, TenantClash
 from rendezvous.wire.tenant import Tenant, TenantLimits
 from tests.support.journals import contents, records, written

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from rendezvous.registry import last_words
+from rendezvous.registry.app import make_app
+from rendezvous.registry.last_words import KeptWords, has_failed, wanted
 from rendezvous.run.state import Run, create
-from rendezvous.server import last_words
-from rendezvous.server.app import make_app
-from rendezvous.server.last_words import KeptWords, has_failed, wanted
 from rendezvous.talk.credentials import SERVER_NAME
 from rendezvous.wire.last_words import (
     KeptText,

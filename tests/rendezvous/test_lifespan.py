@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from starlette.types import ASGIApp
 
-from rendezvous.server.app import make_app
-from rendezvous.server.service import Service
+from rendezvous.registry.app import make_app
+from rendezvous.registry.service import Service
 from rendezvous.talk.credentials import SERVER_NAME
 from tests.support.registry import Launch
 from tests.support.served import FakeClock, Served, TroubledJournal

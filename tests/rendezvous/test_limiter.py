@@ -9,7 +9,7 @@ import logging
 import pytest
 
 from rendezvous.compat import TaskGroup
-from rendezvous.server.waiters import Waiters
+from rendezvous.registry.waiters import Waiters
 from rendezvous.serving.answers import Body, problem_response
 from rendezvous.serving.connection import CloseReason, Connection
 from rendezvous.serving.limiter import MAX_SOURCES, FailedLogins, Strangers

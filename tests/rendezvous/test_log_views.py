@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from rendezvous.run.state import Run
-from rendezvous.server import log_views
-from rendezvous.server.app import make_app
-from rendezvous.server.log_views import (
+from rendezvous.registry import log_views
+from rendezvous.registry.app import make_app
+from rendezvous.registry.log_views import (
     MOST_VIEWS,
     READER_SECONDS,
     RUN_RATE,
@@ -20,6 +19,7 @@ from rendezvous.server.log_views import (
     Budget,
     Limits,
 )
+from rendezvous.run.state import Run
 from rendezvous.talk.credentials import SERVER_NAME, Credential
 from rendezvous.wire.errors import NotFound, TooManyRequests
 from rendezvous.wire.log_view import RunView, ViewPart, ViewPost, ViewReply, ViewRequest

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from rendezvous.registry import looks
+from rendezvous.registry.app import make_app
+from rendezvous.registry.looks import LOOK_SECONDS, REST_SECONDS
 from rendezvous.run.state import Run
-from rendezvous.server import looks
-from rendezvous.server.app import make_app
-from rendezvous.server.looks import LOOK_SECONDS, REST_SECONDS
 from rendezvous.talk.credentials import SERVER_NAME, Credential
 from rendezvous.wire.errors import NotFound, TooLarge, TooManyRequests
 from rendezvous.wire.look import LookReport, RankLook, RunLook

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from rendezvous.server import machines
-from rendezvous.server.app import make_app
+from rendezvous.registry import machines
+from rendezvous.registry.app import make_app
 from rendezvous.talk.credentials import SERVER_NAME, Credential
 from rendezvous.wire.errors import TooLarge
 from rendezvous.wire.machine import GpuSample, MachineSample, NodeMachine, RunMachines

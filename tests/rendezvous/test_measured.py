@@ -9,9 +9,9 @@ import pytest
 from prometheus_client import Metric
 from pydantic_core import to_json
 
-from rendezvous.server import prometheus
-from rendezvous.server.app import asks_what_is_wrong, make_app
-from rendezvous.server.prometheus import COUNTERS, FAMILIES, metrics_text
+from rendezvous.registry import prometheus
+from rendezvous.registry.app import asks_what_is_wrong, make_app
+from rendezvous.registry.prometheus import COUNTERS, FAMILIES, metrics_text
 from rendezvous.talk.credentials import SERVER_NAME, metrics_credential
 from rendezvous.version import rdzv_version
 from rendezvous.wire.errors import StorageFull

@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from rendezvous.server.journal import JOURNAL
-from rendezvous.server.membership import (
+from rendezvous.registry.journal import JOURNAL
+from rendezvous.registry.membership import (
     BEAT_SECONDS,
     JUDGE_SECONDS,
     LEASE_SECONDS,
     Membership,
     heir,
 )
-from rendezvous.server.shared_journal import Beat, Holding, Member
+from rendezvous.registry.shared_journal import Beat, Holding, Member
 
 RUNS = [f"run-{number}" for number in range(300)]
 

@@ -193,7 +193,7 @@ STATE = {"journal version": "7", "state Slot.told": "default str", "Lost.slot": 
 )
 def test_a_journal_of_a_released_version_gets_no_other_field(now: dict[str, str]) -> None:
     (found,) = changes(STATE, now)
-    assert "is another one: raise JOURNAL in rendezvous/server/journal.py" in found
+    assert "is another one: raise JOURNAL in rendezvous/registry/journal.py" in found
     assert changes(STATE, now | {"journal version": "8"}) == []
 
 

@@ -7,9 +7,9 @@ import logging
 
 import pytest
 
+from rendezvous.registry.news import News
+from rendezvous.registry.owners import Owners
 from rendezvous.run.views import node_view
-from rendezvous.server.news import News
-from rendezvous.server.owners import Owners
 from rendezvous.wire.errors import Unavailable
 from rendezvous.wire.run import Phase
 from rendezvous.wire.watch import NodeView

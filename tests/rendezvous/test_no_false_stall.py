@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from rendezvous.registry.looks import Looks
+from rendezvous.registry.stalling import Stalling
 from rendezvous.run import stalls
 from rendezvous.run.events import Noted
 from rendezvous.run.stalls import quiet_since, silent_since
 from rendezvous.run.views import run_status
-from rendezvous.server.looks import Looks
-from rendezvous.server.stalling import Stalling
 from rendezvous.wire.look import LookCall, LookReport
 from rendezvous.wire.reports import QuietReport
 from tests.rendezvous.hang.runs import FORWARD, INIT, LOAD, REDUCE, SAVE, Frames, One, group, node

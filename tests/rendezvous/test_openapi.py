@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-from rendezvous.server.openapi import openapi, openapi_text
-from rendezvous.server.routes import ROUTES
+from rendezvous.registry.openapi import openapi, openapi_text
+from rendezvous.registry.routes import ROUTES
 
 FILE = Path(__file__).parents[2] / "docs" / "openapi.json"
 document = functools.cache(openapi)
@@ -15,7 +15,7 @@ document = functools.cache(openapi)
 def test_the_file_is_what_the_application_says() -> None:
     assert FILE.read_text() == openapi_text(), (
         f"{FILE.name} is older than the application: refresh it with 'make openapi' "
-        "(python -m rendezvous.server.openapi > docs/openapi.json)"
+        "(python -m rendezvous.registry.openapi > docs/openapi.json)"
     )
 
 

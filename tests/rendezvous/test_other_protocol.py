@@ -10,8 +10,8 @@ import pytest
 from pydantic_core import to_json
 
 from launcher.cli import main
-from rendezvous.server.app import make_app
-from rendezvous.server.routes import ROUTES
+from rendezvous.registry.app import make_app
+from rendezvous.registry.routes import ROUTES
 from rendezvous.talk.credentials import SERVER_NAME
 from rendezvous.talk.own_name import name_of
 from rendezvous.version import rdzv_version

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from rendezvous.server.live_run import LiveRun
+from rendezvous.registry.live_run import LiveRun
 from rendezvous.wire.look import LookReport
 from rendezvous.wire.pace import Arrivals, Pace
 from rendezvous.wire.run import Phase

@@ -15,10 +15,10 @@ import asyncpg
 import pytest
 
 from rendezvous.compat import timeout
-from rendezvous.server import postgres_line
-from rendezvous.server.journal import Record
-from rendezvous.server.postgres_journal import PostgresJournal
-from rendezvous.server.shared_journal import Beat, Holding, Overtaken
+from rendezvous.registry import postgres_line
+from rendezvous.registry.journal import Record
+from rendezvous.registry.postgres_journal import PostgresJournal
+from rendezvous.registry.shared_journal import Beat, Holding, Overtaken
 from rendezvous.wire.errors import StorageFull, Unavailable, UsageError
 from rendezvous.wire.tenant import Tenant, Usage
 from tests.support.journals import contents, records, written

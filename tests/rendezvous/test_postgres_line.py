@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from rendezvous.server.commits import Commits
-from rendezvous.server.postgres_line import LIMIT_SECONDS, Line, shares_sessions
-from rendezvous.server.postgres_trouble import asyncpg
-from rendezvous.server.shared_journal import InDoubt
+from rendezvous.registry.commits import Commits
+from rendezvous.registry.postgres_line import LIMIT_SECONDS, Line, shares_sessions
+from rendezvous.registry.postgres_trouble import asyncpg
+from rendezvous.registry.shared_journal import InDoubt
 from rendezvous.wire.errors import Unavailable
 from tests.support.virtual_time import run_virtually
 

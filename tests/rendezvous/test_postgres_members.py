@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rendezvous.server.postgres_members import Row, Witness
+from rendezvous.registry.postgres_members import Row, Witness
 
 LEASE = 3.0
 

@@ -11,11 +11,11 @@ from urllib.parse import quote
 
 import pytest
 
-from rendezvous.server import postgres_trouble
-from rendezvous.server.postgres_journal import PostgresJournal
-from rendezvous.server.postgres_line import Line
-from rendezvous.server.postgres_place import Place, without_password
-from rendezvous.server.shared_journal import Away
+from rendezvous.registry import postgres_trouble
+from rendezvous.registry.postgres_journal import PostgresJournal
+from rendezvous.registry.postgres_line import Line
+from rendezvous.registry.postgres_place import Place, without_password
+from rendezvous.registry.shared_journal import Away
 from rendezvous.wire.errors import Unavailable, UsageError
 from tests.support.postgres import GUARDED, PASSWORD, Postgres
 
@@ -117,7 +117,7 @@ async def test_once_it_is_open_only_the_log_says_where_it_is_without_the_passwor
 
 
 async def test_asyncpg_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rendezvous.server.postgres_journal.asyncpg", None)
+    monkeypatch.setattr("rendezvous.registry.postgres_journal.asyncpg", None)
     with pytest.raises(UsageError) as failure:
         await PostgresJournal.open("postgresql://h/db", ME)
     assert failure.value.hint == "pip install 'rdzv[postgres]'"

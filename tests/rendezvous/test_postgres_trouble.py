@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
-from rendezvous.server.postgres_trouble import trouble_of, why_lost
+from rendezvous.registry.postgres_trouble import trouble_of, why_lost
 
 DSN = "postgresql://rdzv@db:5432/rdzv"
 

@@ -9,10 +9,10 @@ from typing import Any
 import asyncpg
 import pytest
 
-from rendezvous.server import postgres_schema
-from rendezvous.server.journal import JOURNAL
-from rendezvous.server.postgres_journal import PostgresJournal
-from rendezvous.server.shared_journal import Beat, Holding
+from rendezvous.registry import postgres_schema
+from rendezvous.registry.journal import JOURNAL
+from rendezvous.registry.postgres_journal import PostgresJournal
+from rendezvous.registry.shared_journal import Beat, Holding
 from tests.support.journals import contents, records, written
 
 NEXT = JOURNAL + 1

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from rendezvous.server import process
-from rendezvous.server.process import ServerConfig
+from rendezvous.registry import process
+from rendezvous.registry.process import ServerConfig
 from rendezvous.talk.certificate import make_certificate
 from rendezvous.wire.errors import StorageFull, Unavailable
 from tests.support.virtual_time import run_virtually

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rendezvous.prometheus import Family, Histogram, number
-from rendezvous.server.starts import Start, StartTimes
+from rendezvous.registry.starts import Start, StartTimes
 from rendezvous.wire.run import Phase
 from tests.support.exposition import parsed, value
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rendezvous.server.quotas import (
+from rendezvous.registry.quotas import (
     Window,
     read_usages,
     refuse_clash,

@@ -8,11 +8,11 @@ import base64
 import pytest
 from pydantic import ValidationError
 
-from rendezvous.server import relay
-from rendezvous.server.app import make_app
-from rendezvous.server.asked import Asked, command_of_node
-from rendezvous.server.live_run import LiveRun
-from rendezvous.server.relay import Relay
+from rendezvous.registry import relay
+from rendezvous.registry.app import make_app
+from rendezvous.registry.asked import Asked, command_of_node
+from rendezvous.registry.live_run import LiveRun
+from rendezvous.registry.relay import Relay
 from rendezvous.serving.connection import CloseReason, Connection
 from rendezvous.talk.credentials import SERVER_NAME
 from rendezvous.wire.errors import TooManyRequests

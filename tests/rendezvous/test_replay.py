@@ -14,12 +14,12 @@ from typing import Any, TextIO, get_args
 import pytest
 from pydantic import TypeAdapter
 
+from rendezvous.registry.journal import Record, applying
+from rendezvous.registry.replay import main, replay
+from rendezvous.registry.sqlite_journal import SqliteJournal, read_journal
 from rendezvous.run import events
 from rendezvous.run.decision import Decision, Outcome, dump_entry
 from rendezvous.run.protocol import decide
-from rendezvous.server.journal import Record, applying
-from rendezvous.server.replay import main, replay
-from rendezvous.server.sqlite_journal import SqliteJournal, read_journal
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.reports import ExitReport
 from rendezvous.wire.run import EventLine, Phase, RunStatus, SlotNews, SlotState
@@ -116,7 +116,7 @@ async def test_a_run_stands_as_at_its_own_last_event(
 ) -> None:
     await two_runs(path)
     records = [record for record in read_journal(path) if b"enough" not in record.body]
-    monkeypatch.setattr("rendezvous.server.replay.read_journal", lambda _: records)
+    monkeypatch.setattr("rendezvous.registry.replay.read_journal", lambda _: records)
     *_, second, first = printed("--json", "--status")
     ages = [RunStatus.model_validate_json(one).elapsed_seconds for one in (first, second)]
     assert ages == pytest.approx([10, 0], abs=1)

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from rendezvous.registry.doors import Doors
+from rendezvous.registry.journal import JOURNAL, Record
+from rendezvous.registry.live_run import LiveRun
+from rendezvous.registry.replica import Replica
+from rendezvous.registry.service import Service
+from rendezvous.registry.shared_journal import Overtaken
 from rendezvous.run.decision import load_entry
-from rendezvous.server.doors import Doors
-from rendezvous.server.journal import JOURNAL, Record
-from rendezvous.server.live_run import LiveRun
-from rendezvous.server.replica import Replica
-from rendezvous.server.service import Service
-from rendezvous.server.shared_journal import Overtaken
 from rendezvous.talk.credentials import Credential, hkdf
 from rendezvous.wire.errors import (
     InternalError,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rendezvous.server import rescues
-from rendezvous.server.rescues import RESCUE_SECONDS, Rescues
+from rendezvous.registry import rescues
+from rendezvous.registry.rescues import RESCUE_SECONDS, Rescues
 from rendezvous.talk.credentials import Credential, CredentialKind
 from rendezvous.wire.errors import Moved
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rendezvous.server.bereft import launcher_ended
+from rendezvous.registry.bereft import launcher_ended
 from rendezvous.wire.errors import NotFound, RunExists, RunOver
 from rendezvous.wire.reports import AckReport, ExitReport
 from rendezvous.wire.run import DrainRequest, Phase, SlotNews, SlotState

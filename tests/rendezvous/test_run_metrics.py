@@ -11,9 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from rendezvous.server import metrics
-from rendezvous.server.app import make_app
-from rendezvous.server.metrics import Metrics
+from rendezvous.registry import metrics
+from rendezvous.registry.app import make_app
+from rendezvous.registry.metrics import Metrics
 from rendezvous.serving.guard import MAX_BODY_BYTES
 from rendezvous.talk.credentials import SERVER_NAME
 from rendezvous.wire.metrics import MOST_METRIC_ROWS, MetricBatch, MetricRow, RunMetrics

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from rendezvous.server import retention
-from rendezvous.server import service as service_module
-from rendezvous.server.options import Options
-from rendezvous.server.sqlite_journal import SqliteJournal
+from rendezvous.registry import retention
+from rendezvous.registry import service as service_module
+from rendezvous.registry.options import Options
+from rendezvous.registry.sqlite_journal import SqliteJournal
 from rendezvous.talk.credentials import parse_credential
 from rendezvous.wire.errors import (
     NotFound,

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from rendezvous.compat import timeout
-from rendezvous.server.sqlite_journal import read_journal
+from rendezvous.registry.sqlite_journal import read_journal
 from rendezvous.serving.room import RESERVE
 from rendezvous.talk.credentials import SERVER_NAME
 from rendezvous.wire.errors import Unavailable

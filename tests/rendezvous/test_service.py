@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from rendezvous.registry import sequencer, sweep
+from rendezvous.registry.bereft import launcher_ended
+from rendezvous.registry.journal import Record
 from rendezvous.run.events import Cancelled
-from rendezvous.server import sequencer, sweep
-from rendezvous.server.bereft import launcher_ended
-from rendezvous.server.journal import Record
 from rendezvous.serving.connection import CloseReason, Connection
 from rendezvous.wire.errors import InternalError, NotFound, StorageFull, Unauthorized
 from rendezvous.wire.node import Facts
@@ -545,7 +545,7 @@ async def test_what_has_happened_is_in_the_log_however_much_is_written_at_once(
     await asyncio.sleep(0.01)
     later = [asyncio.create_task(served.report(DEMO, slot, LeaveReport())) for slot in (1, 2)]
     await asyncio.sleep(0.01)
-    with caplog.at_level("DEBUG", logger="rendezvous.server.sequencer"):
+    with caplog.at_level("DEBUG", logger="rendezvous.registry.sequencer"):
         served.journal.open.set()
         await asyncio.gather(first, *later)
     lines = [f"run demo epoch 1: {one.reason}" for one in served.host(DEMO).lines_after(0)]

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from rendezvous.hang.verdict import Verdict
+from rendezvous.registry.last_words import KeptWords, wanted
+from rendezvous.registry.log_views import SILENT_SECONDS, Limits, LogViews
+from rendezvous.registry.looks import Looks, nodes_of
+from rendezvous.registry.machines import Machines
+from rendezvous.registry.metrics import Metrics
 from rendezvous.run import departures, fences, stalls, worlds
 from rendezvous.run.placement import Placed
 from rendezvous.run.state import who
 from rendezvous.run.views import event_line, node_view, run_status
-from rendezvous.server.last_words import KeptWords, wanted
-from rendezvous.server.log_views import SILENT_SECONDS, Limits, LogViews
-from rendezvous.server.looks import Looks, nodes_of
-from rendezvous.server.machines import Machines
-from rendezvous.server.metrics import Metrics
 from rendezvous.wire.last_words import LastWords, RankText, RunLastWords
 from rendezvous.wire.log_view import RunView, ViewPart, ViewPost, ViewRequest
 from rendezvous.wire.look import LookReport, RankLook, RunLook

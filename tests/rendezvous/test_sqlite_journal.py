@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from rendezvous.server.journal import Record
-from rendezvous.server.sqlite_journal import SqliteJournal, read_journal
+from rendezvous.registry.journal import Record
+from rendezvous.registry.sqlite_journal import SqliteJournal, read_journal
 from rendezvous.wire.errors import StorageFull, UsageError
 from rendezvous.wire.tenant import Tenant
 from tests.support.journals import contents, records

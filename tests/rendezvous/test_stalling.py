@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rendezvous.server.live_run import LiveRun
-from rendezvous.server.looks import Looks
-from rendezvous.server.stalling import Stalling
+from rendezvous.registry.live_run import LiveRun
+from rendezvous.registry.looks import Looks
+from rendezvous.registry.stalling import Stalling
 from rendezvous.wire.look import LookReport
 from rendezvous.wire.reports import QuietReport
 from rendezvous.wire.run import Limits, Phase

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from rendezvous.server.postgres_trouble import trouble_of
+from rendezvous.registry.postgres_trouble import trouble_of
 from rendezvous.talk.certificate import make_shared_certificate
 from rendezvous.talk.secret_words import is_secret, text_without_secrets
 from rendezvous.wire.checks import Check

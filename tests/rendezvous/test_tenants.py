@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from rendezvous.server.app import make_app
-from rendezvous.server.asked import Asked
-from rendezvous.server.calls import _event_lines
-from rendezvous.server.service import Service
-from rendezvous.server.sqlite_journal import SqliteJournal
+from rendezvous.registry.app import make_app
+from rendezvous.registry.asked import Asked
+from rendezvous.registry.calls import _event_lines
+from rendezvous.registry.service import Service
+from rendezvous.registry.sqlite_journal import SqliteJournal
 from rendezvous.talk.credentials import SERVER_NAME, Credential, new_tenant_credential
 from rendezvous.wire.errors import (
     BadRequest,

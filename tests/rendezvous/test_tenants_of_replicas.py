@@ -11,8 +11,8 @@ import pytest
 from pydantic_core import to_json
 from starlette.types import ASGIApp
 
-from rendezvous.server.app import make_app
-from rendezvous.server.routes import ROUTES
+from rendezvous.registry.app import make_app
+from rendezvous.registry.routes import ROUTES
 from rendezvous.talk.credentials import SERVER_NAME, Credential, new_tenant_credential
 from rendezvous.talk.tenants import put_tenant, remove_tenant
 from rendezvous.wire.errors import Moved, TenantClash, TooManyRequests, TooManyRuns, Unauthorized

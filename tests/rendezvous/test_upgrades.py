@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from rendezvous.server.journal import JOURNAL
+from rendezvous.registry.journal import JOURNAL
 from rendezvous.wire.errors import Moved, Unavailable
 from rendezvous.wire.reports import ExitReport
 from rendezvous.wire.run import Phase

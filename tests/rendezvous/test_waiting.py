@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from rendezvous.server.asked import Asked
-from rendezvous.server.calls import _event_lines
-from rendezvous.server.live_run import LiveRun
+from rendezvous.registry.asked import Asked
+from rendezvous.registry.calls import _event_lines
+from rendezvous.registry.live_run import LiveRun
 from rendezvous.wire.errors import RdzvError, Unavailable
 from rendezvous.wire.log_view import ViewRequest
 from rendezvous.wire.reports import ExitReport

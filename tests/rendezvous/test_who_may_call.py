@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from rendezvous.server import asked as callers
-from rendezvous.server.app import asks_what_is_wrong
-from rendezvous.server.asked import Asked
-from rendezvous.server.service import Service
+from rendezvous.registry import asked as callers
+from rendezvous.registry.app import asks_what_is_wrong
+from rendezvous.registry.asked import Asked
+from rendezvous.registry.service import Service
 from rendezvous.serving.connection import Connection
 from rendezvous.talk.credentials import Credential, new_tenant_credential
 from rendezvous.wire.errors import RdzvError

@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
-from rendezvous.server.journal import Record
-from rendezvous.server.sqlite_journal import SqliteJournal
+from rendezvous.registry.journal import Record
+from rendezvous.registry.sqlite_journal import SqliteJournal
 from tests.simulation.faults import words
 from tests.simulation.generate import generate, outlives_nodes, starts_again
 from tests.simulation.history import Violation

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
-from rendezvous.server.journal import Record, by_run
-from rendezvous.server.quotas import refuse_clash
+from rendezvous.registry.journal import Record, by_run
+from rendezvous.registry.quotas import refuse_clash
 from rendezvous.wire.errors import RegistryError, StorageFull
 from rendezvous.wire.tenant import Tenant
 from tests.support.virtual_time import Machine, forever
@@ -55,7 +55,7 @@ class Disk:
 
 
 class SimulatedJournal:
-    """The journal of one registry process; see `rendezvous.server.journal.Journal`."""
+    """The journal of one registry process; see `rendezvous.registry.journal.Journal`."""
 
     def __init__(self, disk: Disk, machine: Machine) -> None:
         self._disk = disk

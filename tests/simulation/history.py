@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 from inspect import signature
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
+from rendezvous.registry.journal import Record
 from rendezvous.run import events
 from rendezvous.run.decision import load_entry
 from rendezvous.run.events import Event
 from rendezvous.run.fold import apply
 from rendezvous.run.state import DEAD_SUBMISSIONS, KILL_SECONDS, LeftOut, Run, create
-from rendezvous.server.journal import Record
 from rendezvous.talk.network import Answer, Request
 from rendezvous.wire.errors import InternalError
 from rendezvous.wire.run import Phase, Result, RunStatus, SlotState

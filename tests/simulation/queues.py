@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from rendezvous.server import log_views, relay, sequencer
+from rendezvous.registry import log_views, relay, sequencer
 from rendezvous.serving.answers import problem_response
 from rendezvous.serving.room import Room, Seat
 from rendezvous.talk.network import Answer

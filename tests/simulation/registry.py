@@ -13,9 +13,9 @@ import fastapi  # noqa: F401 (the first call that needs it would import it, and 
 from starlette.types import ASGIApp
 
 from launcher.state.state_dir import StateDir
-from rendezvous.server.app import make_app
-from rendezvous.server.bereft import launcher_ended
-from rendezvous.server.service import Service
+from rendezvous.registry.app import make_app
+from rendezvous.registry.bereft import launcher_ended
+from rendezvous.registry.service import Service
 from rendezvous.serving.connection import Connection
 from rendezvous.talk.credentials import SERVER_NAME, hkdf, registry_credential
 from rendezvous.wire.errors import RdzvError, UsageError

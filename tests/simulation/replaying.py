@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rendezvous.server.journal import Record
-from rendezvous.server.live_run import LiveRun
+from rendezvous.registry.journal import Record
+from rendezvous.registry.live_run import LiveRun
 from tests.support.differences import differences
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from dataclasses import replace as changed
 import pytest
 
 from launcher.state.state_dir import StateDir
-from rendezvous.server.looks import LOOK_SECONDS, SECONDS_EACH
+from rendezvous.registry.looks import LOOK_SECONDS, SECONDS_EACH
 from rendezvous.talk.looks import begin_look, look_so_far
 from rendezvous.wire.errors import RdzvError
 from rendezvous.wire.look import RunLook

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from rendezvous.registry import service
 from rendezvous.run import leases
-from rendezvous.server import service
 from rendezvous.serving import answers
 from tests.simulation.planting import (
     Bug,

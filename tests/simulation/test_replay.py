@@ -24,13 +24,13 @@ import rendezvous.pace
 import rendezvous.proof
 import rendezvous.run
 from rendezvous.cause.table import BY_ID, Then
+from rendezvous.registry.journal import Record
+from rendezvous.registry.live_run import LiveRun
 from rendezvous.run import events
 from rendezvous.run.decision import load_entry
 from rendezvous.run.fold import apply
 from rendezvous.run.protocol import decide
 from rendezvous.run.state import Run, create
-from rendezvous.server.journal import Record
-from rendezvous.server.live_run import LiveRun
 from tests.simulation.generate import generate, outlives_nodes, starts_again
 from tests.simulation.world import simulate
 from tests.support.differences import differences

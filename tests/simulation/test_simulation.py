@@ -15,7 +15,7 @@ import pytest
 from _pytest.mark.structures import ParameterSet
 from starlette.types import Receive, Scope, Send
 
-from rendezvous.server.sqlite_journal import read_journal
+from rendezvous.registry.sqlite_journal import read_journal
 from rendezvous.serving.connection import CloseReason, Connection
 from rendezvous.talk.network import Answer, Request
 from rendezvous.wire.errors import Unavailable

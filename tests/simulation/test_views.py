@@ -7,8 +7,8 @@ import random
 
 import pytest
 
+from rendezvous.registry.log_views import LogViews
 from rendezvous.run.leases import Key
-from rendezvous.server.log_views import LogViews
 from rendezvous.wire.log_view import ViewPost, ViewReply
 from tests.simulation.again_situations import newcomers
 from tests.simulation.generate import generate

@@ -16,9 +16,9 @@ from unittest import mock
 from launcher.run.shell import end_left
 from launcher.schedulers.contract import SchedulerContext
 from launcher.state.state_dir import StateDir
+from rendezvous.registry import retention
+from rendezvous.registry.journal import Record
 from rendezvous.run.admission import decide_restart
-from rendezvous.server import retention
-from rendezvous.server.journal import Record
 from rendezvous.talk.client import REQUEST_SECONDS, RegistryClient
 from rendezvous.talk.credentials import Credential
 from rendezvous.talk.join_string import JoinString, RegistryPlace

@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from rendezvous.server.sqlite_journal import DISK_FULL
+from rendezvous.registry.sqlite_journal import DISK_FULL
 
 
 @contextlib.contextmanager

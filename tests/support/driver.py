@@ -8,6 +8,7 @@ from typing import Any
 
 from hypothesis import settings
 
+from rendezvous.registry.refused import RefusedJoins
 from rendezvous.run import events
 from rendezvous.run.admission import (
     decide_cancel,
@@ -23,7 +24,6 @@ from rendezvous.run.joins import decide_join, decide_mismatch, decide_refusal
 from rendezvous.run.leases import SWEEP_SECONDS, Leases
 from rendezvous.run.protocol import decide, due
 from rendezvous.run.state import Node, Run, Slot, create
-from rendezvous.server.refused import RefusedJoins
 from rendezvous.wire.errors import Mismatch, RequestError
 from rendezvous.wire.node import Candidate, Facts, Job, JoinRequest, Refusal
 from rendezvous.wire.peers import peers_of

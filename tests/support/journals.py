@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rendezvous.server.journal import Journal, Record
-from rendezvous.server.postgres_journal import PostgresJournal
-from rendezvous.server.shared_journal import Holding
+from rendezvous.registry.journal import Journal, Record
+from rendezvous.registry.postgres_journal import PostgresJournal
+from rendezvous.registry.shared_journal import Holding
 from rendezvous.wire.errors import RegistryError
 
 

@@ -16,8 +16,8 @@ import psutil
 from click.testing import CliRunner
 
 from launcher.cli import main
-from rendezvous.server.replay import replay
-from rendezvous.server.sqlite_journal import read_journal
+from rendezvous.registry.replay import replay
+from rendezvous.registry.sqlite_journal import read_journal
 from rendezvous.wire.errors import UsageError
 from tests.support.waiting import until
 

@@ -13,11 +13,11 @@ from urllib.parse import unquote
 import pytest
 from starlette.types import ASGIApp, Message
 
-from rendezvous.server import retention, sweep
-from rendezvous.server.journal import Journal, MemoryJournal, Record, by_run
-from rendezvous.server.live_run import LiveRun
-from rendezvous.server.options import Options
-from rendezvous.server.service import Service
+from rendezvous.registry import retention, sweep
+from rendezvous.registry.journal import Journal, MemoryJournal, Record, by_run
+from rendezvous.registry.live_run import LiveRun
+from rendezvous.registry.options import Options
+from rendezvous.registry.service import Service
 from rendezvous.talk.credentials import SERVER_NAME, Credential, hkdf, registry_credential
 from rendezvous.wire.errors import RegistryError, StorageFull
 from rendezvous.wire.node import JoinReply

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rendezvous.frozen import frozen
-from rendezvous.server.commits import Commits
-from rendezvous.server.journal import JOURNAL, Record, by_run
-from rendezvous.server.quotas import refuse_clash
-from rendezvous.server.shared_journal import (
+from rendezvous.registry.commits import Commits
+from rendezvous.registry.journal import JOURNAL, Record, by_run
+from rendezvous.registry.quotas import refuse_clash
+from rendezvous.registry.shared_journal import (
     UNUSED,
     Beat,
     Holding,

@@ -13,9 +13,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 import asyncpg
 
 from rendezvous.compat import timeout
+from rendezvous.registry.journal import Record
+from rendezvous.registry.replay import replay
 from rendezvous.run.state import Run
-from rendezvous.server.journal import Record
-from rendezvous.server.replay import replay
 from rendezvous.talk.join_string import RegistryString
 from rendezvous.talk.retry import until_answered
 from rendezvous.wire.run import Phase

@@ -21,18 +21,18 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 import rendezvous.wire
 from rendezvous.proof.network_class import NetworkClass
+from rendezvous.registry.journal import JOURNAL
 from rendezvous.run import events
 from rendezvous.run.placement import Placed, Placement
 from rendezvous.run.records import Departure, Fence, RefusedJoin
 from rendezvous.run.state import Attempt, LeftOut, Node, Probing, Run, Slot, Starts
-from rendezvous.server.journal import JOURNAL
 from rendezvous.wire.protocol import PROTOCOL, Greeting
 from rendezvous.wire.types import Wire
 
 FOLDER = Path(__file__).parents[1] / "wire"
 KNOWN = FOLDER / "fields.txt"
 _RAISE = "raise PROTOCOL in rendezvous/wire/protocol.py, and describe the change in CHANGELOG.md"
-_RAISE_JOURNAL = "raise JOURNAL in rendezvous/server/journal.py, and describe it in CHANGELOG.md"
+_RAISE_JOURNAL = "raise JOURNAL in rendezvous/registry/journal.py, and describe it in CHANGELOG.md"
 
 
 _VERSION = "journal version"

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rendezvous.server.relay import Relay
+from rendezvous.registry.relay import Relay
 from rendezvous.talk.credentials import Credential
 from rendezvous.talk.join_string import JoinString, RegistryPlace
 from rendezvous.wire.errors import Forbidden, Unavailable

@@ -11,14 +11,14 @@ import fastapi  # noqa: F401 (a registry does so in a thread, which nobody waits
 import h11
 from uvicorn.server import ServerState
 
+from rendezvous.registry.app import make_app
+from rendezvous.registry.journal import MemoryJournal, Record
+from rendezvous.registry.options import Options
+from rendezvous.registry.service import Service
 from rendezvous.run.decision import dump_entry
 from rendezvous.run.events import Created, Event, Joined
 from rendezvous.run.protocol import decide
 from rendezvous.run.state import create
-from rendezvous.server.app import make_app
-from rendezvous.server.journal import MemoryJournal, Record
-from rendezvous.server.options import Options
-from rendezvous.server.service import Service
 from rendezvous.serving.connection_rules import ConnectionRules
 from rendezvous.serving.http11 import GuardedProtocol
 from rendezvous.serving.limiter import Strangers

@@ -20,12 +20,12 @@ from pydantic import TypeAdapter
 from launcher.options import read
 from launcher.plan.template import Form, Value, placeholders, render
 from launcher.settings import LaunchSettings
+from rendezvous.registry.asked import parse
+from rendezvous.registry.journal import Record
+from rendezvous.registry.replay import _text as _text_of
+from rendezvous.registry.replay import replay
 from rendezvous.run.decision import Decision, Outcome, dump_entry
 from rendezvous.run.events import Event
-from rendezvous.server.asked import parse
-from rendezvous.server.journal import Record
-from rendezvous.server.replay import _text as _text_of
-from rendezvous.server.replay import replay
 from rendezvous.talk.credentials import Credential, parse_credential
 from rendezvous.talk.join_string import (
     JoinString,

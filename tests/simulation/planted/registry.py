@@ -10,8 +10,8 @@ from math import inf
 from typing import Any
 
 from rendezvous.cause.telling import suspects_of
-from rendezvous.server import sequencer as queue
-from rendezvous.server.waiters import Waiters
+from rendezvous.registry import sequencer as queue
+from rendezvous.registry.waiters import Waiters
 from rendezvous.wire.errors import TooManyRequests
 from rendezvous.wire.reports import AckReport
 from tests.simulation.planting import (
@@ -160,18 +160,18 @@ _LEASES = (
              lambda real, leases, poll: put(last(real(leases, poll), leases), suspect_after=poll))),
     Bug("unheard is heard", replace("rendezvous.run.leases:Leases.is_unheard", always(False))),
     Bug("the ended have no lease",
-        replace("rendezvous.server.live_run:_nodes_of",
+        replace("rendezvous.registry.live_run:_nodes_of",
                 lambda run: [(slot.index, slot.node.incarnation) for slot in run.slots
                              if slot.live_node()])),
     Bug("full leases on a full disk",
         replace("rendezvous.run.leases:Leases.keep",
                 lambda leases, keys, now: leases.grant_all(keys, now))),
     Bug("no leases after restart",
-        replace("rendezvous.server.live_run:LiveRun.grant_leases", nothing)),
-    Bug("a join is no beat", wrap("rendezvous.server.calls:join", _no_lease_of_a_join)),
+        replace("rendezvous.registry.live_run:LiveRun.grant_leases", nothing)),
+    Bug("a join is no beat", wrap("rendezvous.registry.calls:join", _no_lease_of_a_join)),
     Bug("a FIN after a stall kills",
-        replace("rendezvous.server.clock:RegistryClock.awake_seconds", always(inf),
-                within="rendezvous.server.service:Service._connection_closed")),
+        replace("rendezvous.registry.clock:RegistryClock.awake_seconds", always(inf),
+                within="rendezvous.registry.service:Service._connection_closed")),
     Bug("cancel does not look",
         replace("rendezvous.run.leases:Leases.is_in_doubt", always(False))),
     Bug("long polls",
@@ -181,20 +181,20 @@ _LEASES = (
 
 _ACCESS_AND_TIME = (
     Bug("wrong access fence",
-        wrap("rendezvous.server.access:_refuse_fenced",
+        wrap("rendezvous.registry.access:_refuse_fenced",
              lambda real, run, shown: run.slots[shown.slot].node or real(run, shown))),
     Bug("former launches unknown",
-        replace("rendezvous.server.access:Access._refuse_former", nothing)),
-    Bug("live runs replaced", replace("rendezvous.server.service:_refuse_name", nothing)),
+        replace("rendezvous.registry.access:Access._refuse_former", nothing)),
+    Bug("live runs replaced", replace("rendezvous.registry.service:_refuse_name", nothing)),
     Bug("a resumed launch is refused",
-        replace("rendezvous.server.service:_is_same", always(False))),
+        replace("rendezvous.registry.service:_is_same", always(False))),
     Bug("its launcher is silent",
-        wrap("rendezvous.server.service:Service.slot_news", _not_heard_of)),
-    Bug("queued for ever", constant("rendezvous.server.sweep:_LAUNCHER_SECONDS", inf)),
-    Bug("own stall counts", constant("rendezvous.server.clock:_STALL_SECONDS", 1e9)),
+        wrap("rendezvous.registry.service:Service.slot_news", _not_heard_of)),
+    Bug("queued for ever", constant("rendezvous.registry.sweep:_LAUNCHER_SECONDS", inf)),
+    Bug("own stall counts", constant("rendezvous.registry.clock:_STALL_SECONDS", 1e9)),
     Bug("ages as told",
-        replace("rendezvous.server.clock:RegistryClock.own_age", lambda _clock, age: age)),
-    Bug("clock begins anew", given("rendezvous.server.clock:RegistryClock.restart", latest=0.0)),
+        replace("rendezvous.registry.clock:RegistryClock.own_age", lambda _clock, age: age)),
+    Bug("clock begins anew", given("rendezvous.registry.clock:RegistryClock.restart", latest=0.0)),
     Bug("the lowest slot",
         wrap("rendezvous.cause.judge:_judge",
              lambda real, nodes: real(sorted(filter(
@@ -205,67 +205,67 @@ _ACCESS_AND_TIME = (
 
 _JOURNAL = (
     Bug("acks with watches are lost",
-        wrap("rendezvous.server.service:Service.report", _acks_with_watches(nothing))),
+        wrap("rendezvous.registry.service:Service.report", _acks_with_watches(nothing))),
     Bug("any ack with a watch counts",
-        wrap("rendezvous.server.service:Service.report", _acks_with_watches(
+        wrap("rendezvous.registry.service:Service.report", _acks_with_watches(
             lambda live, _slot, ack: but(
                 ack, epoch=live.run.epoch, digest=live.run.digest or ack.digest)))),
     Bug("acks with watches are not written",
-        wrap("rendezvous.server.service:Service.report", _acks_with_watches(
+        wrap("rendezvous.registry.service:Service.report", _acks_with_watches(
             lambda live, slot, _ack: live.run.waiting_for.discard(slot)))),
     Bug("what waits is not written",
-        wrap("rendezvous.server.sequencer:Sequencer._take_more",
+        wrap("rendezvous.registry.sequencer:Sequencer._take_more",
              lambda real, sequencer, batch, touched, _records:
                  real(sequencer, batch, touched, []))),
     Bug("answers before the commit",
-        wrap("rendezvous.server.sequencer:Sequencer._write", _not_awaited)),
+        wrap("rendezvous.registry.sequencer:Sequencer._write", _not_awaited)),
     Bug("no rebuild",
-        replace("rendezvous.server.sequencer:Sequencer._rebuilt", _rebuilds_nothing)),
+        replace("rendezvous.registry.sequencer:Sequencer._rebuilt", _rebuilds_nothing)),
     Bug("failed commits answered",
-        replace("rendezvous.server.sequencer:_Command.failed", nothing)),
+        replace("rendezvous.registry.sequencer:_Command.failed", nothing)),
     Bug("queues: what finds no room is answered",
-        wrap("rendezvous.server.sequencer:Sequencer.change", _answers_without_room)),
+        wrap("rendezvous.registry.sequencer:Sequencer.change", _answers_without_room)),
     Bug("the gone are forgotten",
-        wrap("rendezvous.server.live_run:LiveRun.take_over",
+        wrap("rendezvous.registry.live_run:LiveRun.take_over",
              lambda real, live, *rest: put(
                  live, _gone=first([*live._gone], real(live, *rest))))),
     Bug("news of a lost commit are told",
-        wrap("rendezvous.server.live_run:LiveRun.take_over",
+        wrap("rendezvous.registry.live_run:LiveRun.take_over",
              lambda real, live, *rest: put(live, _next=first(live._next, real(live, *rest))))),
     Bug("forgotten at once",
-        replace("rendezvous.server.retention:retired_of",
+        replace("rendezvous.registry.retention:retired_of",
                 lambda lives: [live for live in lives if live.has_ended and live.is_durable])),
     Bug("never forgotten",
-        replace("rendezvous.server.retention:retired_of", lambda _lives: [])),
+        replace("rendezvous.registry.retention:retired_of", lambda _lives: [])),
     Bug("forgotten before it is told",
         replace("rendezvous.run.views:everyone_left", always(True),
-                within="rendezvous.server.live_run:LiveRun.has_ended")),
+                within="rendezvous.registry.live_run:LiveRun.has_ended")),
 )
 
 _NEWS = (
     Bug("busy polls",
-        wrap("rendezvous.server.live_run:LiveRun.knows",
+        wrap("rendezvous.registry.live_run:LiveRun.knows",
              lambda real, live, after, *rest: real(live, after - 1, *rest))),
-    Bug("polls without end", replace("rendezvous.server.waiters:Waiters._time_over", nothing)),
-    Bug("nobody is woken", wrap("rendezvous.server.live_run:LiveRun.publish", _wakes_nobody)),
+    Bug("polls without end", replace("rendezvous.registry.waiters:Waiters._time_over", nothing)),
+    Bug("nobody is woken", wrap("rendezvous.registry.live_run:LiveRun.publish", _wakes_nobody)),
     Bug("former news are told again",
-        wrap("rendezvous.server.live_run:LiveRun.prepare",
+        wrap("rendezvous.registry.live_run:LiveRun.prepare",
              lambda real, live, now: live._next or real(live, now))),
     Bug("restarts: tables are renewed for everybody",
-        wrap("rendezvous.server.news:News.to", lambda real, news, _has: real(news, news.former))),
+        wrap("rendezvous.registry.news:News.to", lambda real, news, _has: real(news, news.former))),
     Bug("queues: lines without room count as known",
-        wrap("rendezvous.server.log_views:LogViews.take", _counted_without_room)),
+        wrap("rendezvous.registry.log_views:LogViews.take", _counted_without_room)),
     Bug("queues: lines without room are taken",
-        wrap("rendezvous.server.log_views:LogViews.take",
+        wrap("rendezvous.registry.log_views:LogViews.take",
              lambda real, *args: but(real(*args), taken=True))),
     Bug("queues: lines that are sent again are shown again",
-        wrap("rendezvous.server.log_views:LogViews.take", _shown_again)),
+        wrap("rendezvous.registry.log_views:LogViews.take", _shown_again)),
     Bug("queues: lines are shown until others come",
-        wrap("rendezvous.server.log_views:LogViews.written",
+        wrap("rendezvous.registry.log_views:LogViews.written",
              lambda real, views, run, number, after, now: real(
                  views, run, number, after - 1, now))),
     Bug("queues: frames without room are lost",
-        wrap("rendezvous.server.relay:Relay.give", _lost_without_room)),
+        wrap("rendezvous.registry.relay:Relay.give", _lost_without_room)),
 )
 
 BUGS = (*_LEASES, *_ACCESS_AND_TIME, *_JOURNAL, *_NEWS)

@@ -158,7 +158,7 @@ _REPORTS = (
     Bug("no fencing",
         wrap(_REPORT, while_set(lambda run, slot, *_: run.slots[slot].node,
                                 incarnation=lambda run, slot, number, *_: number)),
-        wrap("rendezvous.server.access:_refuse_fenced",
+        wrap("rendezvous.registry.access:_refuse_fenced",
              lambda real, run, shown: run.slots[shown.slot].node or real(run, shown))),
     Bug("lost nodes speak",
         _from_node(lambda node, report: node.state is NodeState.LOST
@@ -224,7 +224,7 @@ _JOINS = (
     Bug("other command joins", replace("rendezvous.run.joins:_refuse_other_command", nothing)),
     Bug("other framework joins", _of_job(framework=lambda run: run.spec.job.framework)),
     Bug("other protocol joins",
-        replace("rendezvous.server.calls:read_join", _ANY_JOIN.validate_json)),
+        replace("rendezvous.registry.calls:read_join", _ANY_JOIN.validate_json)),
     Bug("number clashes", replace("rendezvous.run.state:Run.members", always([]), within=_CLASH)),
     Bug("any number goes",
         wrap(_CLASH, lambda real, run, request:

@@ -8,7 +8,7 @@ import functools
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from rendezvous.server.live_run import LiveRun
+from rendezvous.registry.live_run import LiveRun
 from rendezvous.talk.credentials import Credential, parse_credential
 from rendezvous.wire.errors import Moved, RegistryError, RequestError
 from rendezvous.wire.node import JoinReply, JoinRequest

@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rendezvous.server.commits import Commits
-from rendezvous.server.journal import Record
-from rendezvous.server.shared_journal import Beat, Holding, InDoubt
+from rendezvous.registry.commits import Commits
+from rendezvous.registry.journal import Record
+from rendezvous.registry.shared_journal import Beat, Holding, InDoubt
 from rendezvous.wire.errors import RegistryError, StorageFull, Unavailable
 from rendezvous.wire.tenant import Tenant
 from tests.simulation.replicas.judge import Judge

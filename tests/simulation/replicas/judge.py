@@ -21,13 +21,13 @@ import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from rendezvous.registry.journal import Record
+from rendezvous.registry.membership import LEASE_SECONDS
+from rendezvous.registry.shared_journal import Holding
 from rendezvous.run import events
 from rendezvous.run.decision import load_entry
 from rendezvous.run.fold import apply
 from rendezvous.run.state import GONE, OVER, Run, create
-from rendezvous.server.journal import Record
-from rendezvous.server.membership import LEASE_SECONDS
-from rendezvous.server.shared_journal import Holding
 from rendezvous.wire.node import JoinReply
 from rendezvous.wire.reports import AckReport, ExitReport, LeaveReport, Report
 from rendezvous.wire.run import Phase, RunStatus

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rendezvous.server.shared_journal import Holding, InDoubt, Overtaken
+from rendezvous.registry.shared_journal import Holding, InDoubt, Overtaken
 from rendezvous.wire.errors import RegistryError, Unavailable
 from tests.simulation.history import Violation
 from tests.simulation.planting import (
@@ -33,7 +33,7 @@ SEEDS = Path(__file__).with_name("seeds.json")
 Found = tuple[int, str]
 """The seed that shows a bug, and the invariant that does not hold."""
 
-_WRITE = "rendezvous.server.sequencer:Sequencer._write"
+_WRITE = "rendezvous.registry.sequencer:Sequencer._write"
 _REFUSED = "tests.support.shared_engine:Engine._refused"
 
 
@@ -120,14 +120,14 @@ async def _tells_all(
 
 
 def _membership(name: str, function: Function) -> Part:
-    return replace(f"rendezvous.server.membership:Membership.{name}", function)
+    return replace(f"rendezvous.registry.membership:Membership.{name}", function)
 
 
 # fmt: off
 BUGS = by_name(
     Bug("no fence", wrap(_REFUSED, while_set(lambda engine, *_: engine, owners=_owners))),
     Bug("claim whatever the epoch",
-        replace("rendezvous.server.shared_journal:Holding.__eq__", always(True),
+        replace("rendezvous.registry.shared_journal:Holding.__eq__", always(True),
                 within="tests.support.shared_engine:Engine.claim")),
     Bug("epochs begin again after a drop",
         wrap("tests.support.shared_engine:Engine.drop", _forgets_epochs)),
@@ -136,18 +136,18 @@ BUGS = by_name(
             engine, me, _SeenByItself(**vars(row)), *rest))),
     # Without the last part the journal refuses what does not follow, and the run is read again.
     Bug("read before the claim",
-        wrap("rendezvous.server.replica:Replica._claim", _reads_early),
+        wrap("rendezvous.registry.replica:Replica._claim", _reads_early),
         wrap(_REFUSED, while_set(lambda engine, *_: engine, written=lambda *_: {}))),
     Bug("what is lost is kept",
-        wrap("rendezvous.server.replica:Replica._follow", lambda real, replica, beat: real(
+        wrap("rendezvous.registry.replica:Replica._follow", lambda real, replica, beat: real(
             replica, but(beat, lost=())))),
     Bug("doubts are not looked into",
-        replace("rendezvous.server.replica:Replica._doubtful", lambda _replica: [])),
-    Bug("an end looks only once", wrap("rendezvous.server.replica:Replica._give_all", _once)),
+        replace("rendezvous.registry.replica:Replica._doubtful", lambda _replica: [])),
+    Bug("an end looks only once", wrap("rendezvous.registry.replica:Replica._give_all", _once)),
     Bug("an end keeps its runs",
-        replace("rendezvous.server.replica:Replica._give_all", _gives_nothing)),
+        replace("rendezvous.registry.replica:Replica._give_all", _gives_nothing)),
     Bug("what has ended is served at once",
-        replace("rendezvous.server.loading:Loads._is_proven", _proves_nothing)),
+        replace("rendezvous.registry.loading:Loads._is_proven", _proves_nothing)),
     Bug("judged as soon as the engine is back",
         _membership("may_judge", lambda members, now: members.is_sure(now))),
     Bug("always sure", _membership("is_sure", always(True))),
@@ -156,23 +156,23 @@ BUGS = by_name(
         _membership("claims", lambda _members, beat, _now: list(beat.given))),
     Bug("in doubt is written", wrap(_WRITE, _written_in_doubt)),
     Bug("in doubt is not written",
-        wrap("rendezvous.server.sequencer:Sequencer._take_back", _certainly_not)),
+        wrap("rendezvous.registry.sequencer:Sequencer._take_back", _certainly_not)),
     Bug("time goes on without the engine",
-        replace("rendezvous.server.clock:RegistryClock.hold", nothing)),
+        replace("rendezvous.registry.clock:RegistryClock.hold", nothing)),
     Bug("time stands still for ever",
-        replace("rendezvous.server.clock:RegistryClock.go_on", nothing)),
+        replace("rendezvous.registry.clock:RegistryClock.go_on", nothing)),
     Bug("told what is under way",
-        wrap("rendezvous.server.sequencer:Sequencer.look", _tells_all)),
+        wrap("rendezvous.registry.sequencer:Sequencer.look", _tells_all)),
     Bug("who waits is not told of a move",
-        replace("rendezvous.server.live_run:LiveRun.leave", lambda live, why: put(live, away=why),
-                within="rendezvous.server.runs:Runs.let_go")),
+        replace("rendezvous.registry.live_run:LiveRun.leave", lambda live, why: put(live, away=why),
+                within="rendezvous.registry.runs:Runs.let_go")),
     Bug("the doubtful is served",
-        replace("rendezvous.server.runs:Runs.doubt",
+        replace("rendezvous.registry.runs:Runs.doubt",
                 lambda runs, name, _why: name in runs.here and runs.on_doubt())),
     Bug("every replica's clock is the run's",
-        replace("rendezvous.server.live_run:LiveRun.now", lambda live: live._clock())),
+        replace("rendezvous.registry.live_run:LiveRun.now", lambda live: live._clock())),
     Bug("what was read is not made",
-        replace("rendezvous.server.live_run:LiveRun.is_made", nothing)),
+        replace("rendezvous.registry.live_run:LiveRun.is_made", nothing)),
 )
 # fmt: on
 

@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from rendezvous.registry import retention
+from rendezvous.registry.doors import Doors
+from rendezvous.registry.journal import JOURNAL, Record
+from rendezvous.registry.membership import BEAT_LIMIT_SECONDS, JUDGE_SECONDS, LEASE_SECONDS
+from rendezvous.registry.replica import DRAIN_SECONDS, Replica
+from rendezvous.registry.service import Service
 from rendezvous.run.state import Run
-from rendezvous.server import retention
-from rendezvous.server.doors import Doors
-from rendezvous.server.journal import JOURNAL, Record
-from rendezvous.server.membership import BEAT_LIMIT_SECONDS, JUDGE_SECONDS, LEASE_SECONDS
-from rendezvous.server.replica import DRAIN_SECONDS, Replica
-from rendezvous.server.service import Service
 from rendezvous.talk.credentials import hkdf
 from rendezvous.wire.errors import RdzvError, Unavailable
 from tests.simulation.history import Violation
