@@ -9,13 +9,16 @@ import importlib.util
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from rendezvous.compat import tomllib
 from tests.support.sources import nodes, tree_of
@@ -28,6 +31,7 @@ OF_THE_LAUNCHER = {
     "fastapi",
     "pygments",
     "rich",
+    "starlette",
     "torch",
     "uvicorn",
     "uvloop",
@@ -75,20 +79,33 @@ def tree(name: str) -> ast.Module:
 @cache
 def imports(name: str) -> list[tuple[str, str]]:
     """What a module imports, anywhere in it: module and name, the name empty for a whole module."""
-    found: list[tuple[str, str]] = []
-    for node in nodes(tree(name)):
-        if isinstance(node, ast.Import):
-            found += [(alias.name, "") for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{name} has a relative import"
-            found += [(node.module or "", alias.name) for alias in node.names]
-    return found
+    return list(imported_in(nodes(tree(name))))
+
+
+def imported_in(found: Iterable[ast.AST]) -> Iterator[tuple[str, str]]:
+    for node in found:
+        match node:
+            case ast.Import(names=names):
+                yield from ((alias.name, "") for alias in names)
+            case ast.ImportFrom(module=module, names=names, level=level):
+                assert level == 0, f"a relative import of {module}"
+                yield from ((module or "", alias.name) for alias in names)
+            case ast.Call(
+                func=ast.Attribute(attr="import_module"), args=[ast.Constant(value=str(module)), *_]
+            ):
+                yield module, ""
 
 
 @cache
+def project() -> dict[str, Any]:
+    """The tables of pyproject.toml."""
+    tables: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    return tables
+
+
 def settings() -> dict[str, Any]:
     """The tools' tables of pyproject.toml."""
-    tables: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]
+    tables: dict[str, Any] = project()["tool"]
     return tables
 
 
@@ -185,6 +202,73 @@ def test_what_a_users_process_may_import_needs_the_standard_library_only() -> No
     others = {name.partition(".")[0] for name in found} - sys.stdlib_module_names
     own = {"rdzv", "__main__"}
     assert {name for name in others - own if not name.startswith("_")} == set(), others
+
+
+# ---- what is declared ---------------------------------------------------------------------------
+
+OF_RUN_TIME = ("launcher", "postgres", "gpu", "plot")
+ELSEWHERE = {
+    # The interpreter of a user's program has these.
+    *("sitecustomize", "torch"),
+    # Tests run what imports these by interpreters of other environments.
+    *("azure", "kubernetes_validate", "lightning", "mpi4py", "seen"),
+}
+"""Packages that our own process never imports."""
+
+
+def declared(*extras: str) -> set[str]:
+    """The distributions of the core, and of these extras."""
+    optional = project()["project"]["optional-dependencies"]
+    lines = [
+        *project()["project"]["dependencies"],
+        *(x for extra in extras for x in optional[extra]),
+    ]
+    return {canonicalize_name(Requirement(line).name) for line in lines}
+
+
+def needed(found: Iterable[tuple[str, str]]) -> set[str]:
+    """The distributions that these imports need."""
+    tops = {module.partition(".")[0] for module, _ in found}
+    others = tops - sys.stdlib_module_names - {*PACKAGES, "rdzv", "bench", "tests"} - ELSEWHERE
+    installed = packages_distributions()
+    return {canonicalize_name(installed.get(name, [name])[0]) for name in others}
+
+
+def imported_below(folder: str) -> Iterator[tuple[str, str]]:
+    """By files that no other test reads as trees, so that none is kept."""
+    for path in (ROOT / folder).rglob("*.py"):
+        yield from imported_in(ast.walk(tree_of.__wrapped__(path)))
+
+
+def reached(*names: str) -> set[str]:
+    """The modules that begin with these names, and what they may ever import of ours."""
+    found, new = set[str](), {name for name in modules() if name.startswith(names)}
+    while new:
+        found |= new
+        beside = {other for name in new for other in (*_imported(name), name.rpartition(".")[0])}
+        new = (beside & modules().keys()) - found
+    return found
+
+
+def test_each_package_that_is_imported_is_declared_and_no_other() -> None:
+    ours = [each for name in modules() for each in imports(name)]
+    assert needed([*ours, *imported_below("rdzv")]) == declared(*OF_RUN_TIME)
+
+
+def test_a_node_needs_the_packages_of_the_core_alone() -> None:
+    names = reached("worker.", "rendezvous.talk.client")
+    assert "rendezvous.talk.http_network" in names
+    found = needed(each for name in names for each in imports(name))
+    # A node that knows the registry's public key alone may have to be the launcher itself.
+    assert found - declared("gpu") == {"cryptography"}
+    assert declared() - found == {"click"}  # its command line is the launcher's
+
+
+@pytest.mark.parametrize(
+    ("folder", "extras"), [("bench", ("bench",)), ("tests", ("demo", "fuzz", "test"))]
+)
+def test_a_checkout_needs_what_its_extras_declare(folder: str, extras: tuple[str, ...]) -> None:
+    assert needed(imported_below(folder)) - declared("launcher", *extras) == set()
 
 
 # ---- circles ------------------------------------------------------------------------------------
