@@ -6,6 +6,9 @@ Only tests of the marks in `MARKS` get a second run: they depend on how soon thi
 processes. A pure test or a simulation that fails has failed. A test that passes only when it is
 alone is unstable, which is a defect of the test or of the product: it is printed as
 `unstable: NAME`, and so appended to FILE.
+
+pytest-rerunfailures (16.7) does not replace it: it repeats a test at once, in the same worker and
+beside the other tests, also where others have failed, and of many failures the first few.
 """
 
 from __future__ import annotations
