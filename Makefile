@@ -89,7 +89,8 @@ coverage: $(INSTALLED)
 	$(BIN)/python $(PYTEST) $(EVERYDAY) --cov=rendezvous --cov=worker --cov=launcher \
 	  --cov-report=term:skip-covered --cov-fail-under=0 $(PYTEST_ARGS)
 
-## Launches on the oldest and the newest Python; on the oldest a tenth of the tests of what decides.
+## Launches on the oldest Python, with the oldest packages, and on the newest; on the oldest a tenth of the
+## tests of what decides.
 test-pythons: $(INSTALLED)
 	WORKERS=$(WORKERS) $(BIN)/python -m tests.pythons 3.10 3.13
 

@@ -4,7 +4,8 @@
 
 runs a few real launches on each version in an environment of its own below build/pythons, and on
 the first one, which should be the oldest, a tenth of the tests that no clock and no network
-disturbs: `make test` has run all of them. What starts a torchrun needs torch, and is left out.
+disturbs: `make test` has run all of them. The oldest Python that pyproject.toml allows has the
+oldest packages that it allows. What starts a torchrun needs torch, and is left out.
 With `--all` it is the everyday suite, without what needs torch; with `--install` the environments
 are made, and nothing else.
 """
@@ -195,7 +196,9 @@ def environment(version: str, python: Path) -> Path:
             text = project.read_text(encoding="utf-8")
             extra = text.partition("\ntest = [\n")[2].partition("\n]")[0]
             wanted = [w for w in re.findall(r'"([^"]+)"', extra) if w.startswith(PACKAGES)]
-            install(own, "--editable", f"{ROOT}[launcher]", *wanted)
+            oldest = f'requires-python = ">={version}"' in text
+            resolution = "lowest-direct" if oldest else "highest"
+            install(own, "--editable", f"{ROOT}[launcher]", *wanted, UV_RESOLUTION=resolution)
             mark.touch()
     return own
 

@@ -66,15 +66,18 @@ def make(venv: Path, python: str | Path) -> None:
     _run([str(python), "-m", "venv", "--clear", "--without-pip", str(venv)])
 
 
-def install(python: Path, *words: str) -> None:
+def install(python: Path, *words: str, **of_uv: str) -> None:
     """Install what these words of `pip install` say there; raises CannotInstall.
 
     Nothing is compiled but by whoever imports it: to compile all takes longer than to install it.
     pip does it where uv cannot, as where something is configured that only pip knows.
+
+    Args:
+        of_uv: Variables that uv alone understands, such as `UV_RESOLUTION`.
     """
     by_uv = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", str(python)]
     try:
-        _run([*by_uv, *words], uv())
+        _run([*by_uv, *words], uv() | of_uv)
     except CannotInstall as error:
         print(f"{error}\npip tries it", file=sys.stderr, flush=True)
         _run([*pip_for(python), "install", "--quiet", "--no-compile", *words])
