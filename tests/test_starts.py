@@ -33,8 +33,8 @@ WORKER = {
 """A worker never needs these."""
 REPLICA = {"sqlite3"}
 """A replica, whose journal is PostgreSQL, never needs these."""
-REGISTRY = {"fastapi", "cryptography", "h11", "httpx", "rich", "yaml", "launcher", "worker"}
-"""A registry serves a launch without these until its go, and most launches to their end."""
+REGISTRY = {"cryptography", "h11", "httpx", "rich", "yaml", "launcher", "worker"}
+"""A registry serves launches without these."""
 
 AT_THE_FIRST_LINE = """
 import click, json, os, sys

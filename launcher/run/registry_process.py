@@ -32,8 +32,8 @@ _PORT_TRIES = 100
 _MOST_WORDS = 300
 _LEAST_BYTES = {
     Kind.FILE_SIZE: ("the run's journal", 256 << 10),
-    Kind.ADDRESS_SPACE: ("a registry", 88 << 20),
-    Kind.DATA: ("a registry", 64 << 20),
+    Kind.ADDRESS_SPACE: ("a registry", 96 << 20),
+    Kind.DATA: ("a registry", 72 << 20),
 }
 """Below these, tried, a registry ends, or a thread of it never begins and it hangs."""
 # Bytes that fit into every IPv6 packet. Where a path carries smaller packets than the interfaces

@@ -178,7 +178,7 @@ class App:
         return _sent(scope, body, media)
 
     async def _open(self, scope: Scope, receive: Receive) -> Response:
-        body = await read_body(receive)
+        body = await read_body(scope, receive)
         try:
             login = _Login.model_validate_json(body)
         except ValidationError:
@@ -219,7 +219,7 @@ class App:
         if what == "acts":
             _need(scope, "POST")
             try:
-                act = Act.model_validate_json(await read_body(receive))
+                act = Act.model_validate_json(await read_body(scope, receive))
             except ValidationError as exc:
                 raise BadRequest(f"this is not an act: {exc.errors()[0]['msg']}") from None
             with viewed.looking():

@@ -18,6 +18,8 @@ from rendezvous.wire.errors import InternalError
 
 logger = logging.getLogger(__name__)
 
+MOST_UNASKED_BYTES = 64 * 1024
+"""So much of a body is taken before the application asks for it."""
 _NO_BODY = (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED)
 _CLOSE = (b"connection", b"close")
 _CHUNKED = (b"transfer-encoding", b"chunked")
@@ -160,6 +162,8 @@ class Exchange:
             headers.append(_CHUNKED)
         if self._awaits_continue and self._on.missing and not self.is_read:
             self.keeps_open = False  # the peer may not send the body now, or may
+        if self._head.fields.length > MOST_UNASKED_BYTES and not self.is_read:
+            self.keeps_open = False  # nobody wants the rest of it
         if _CLOSE in headers:
             self.keeps_open = False
         elif not self.keeps_open or not (has_end or self._chunked):

@@ -37,8 +37,7 @@ class Guard:
     Args:
         app: May raise any `RdzvError`; it is answered as its Problem.
         allowed_hosts: The names under which clients may call, without port.
-        body_limit: The most bytes of body for a request that has more than `MAX_BODY_BYTES`;
-            called before any of it is read, so that it can look at the credential first.
+        max_body_bytes: The longest body that any request may have; `read_body` is stricter.
         of_web_page: Asked about each request that a browser sends on behalf of a web page: why it
             is refused, or None.
         name: Of what is hardened, for people.
@@ -49,13 +48,13 @@ class Guard:
         app: ASGIApp,
         *,
         allowed_hosts: Collection[str],
-        body_limit: Callable[[Scope], int] = lambda scope: MAX_BODY_BYTES,
+        max_body_bytes: int = MAX_BODY_BYTES,
         of_web_page: Callable[[Scope], RdzvError | None] = no_web_pages,
         name: str = "registry",
     ) -> None:
         self._app = app
         self._allowed_hosts = frozenset(name.lower().encode() for name in allowed_hosts)
-        self._body_limit = body_limit
+        self._max_body_bytes = max_body_bytes
         self._of_web_page = of_web_page
         self._name = name
 
@@ -88,8 +87,8 @@ class Guard:
                 is_of_page = True
         if is_of_page and (refusal := self._of_web_page(scope)) is not None:
             return refusal
-        if length > MAX_BODY_BYTES and length > (limit := self._body_limit(scope)):
-            return TooLarge(f"The request body has {length} bytes; the limit here is {limit}.")
+        if length > self._max_body_bytes:
+            return _too_large(length, self._max_body_bytes)
         if host in self._allowed_hosts or scope["path"] in _ANY_HOST:
             return None
         if _host_name(host) in self._allowed_hosts:
@@ -107,8 +106,18 @@ def _host_name(host: bytes) -> bytes:
     return (name if colon and port.isdigit() else host).lower()
 
 
-async def read_body(receive: Receive) -> bytes:
-    """The whole body, which the guard has bounded; raises PeerGone. Check the credential first."""
+def _too_large(length: int, limit: int) -> TooLarge:
+    return TooLarge(f"The request body has {length} bytes; the limit here is {limit}.")
+
+
+async def read_body(scope: Scope, receive: Receive, max_bytes: int = MAX_BODY_BYTES) -> bytes:
+    """The whole body. Raises TooLarge before any of it is read, PeerGone.
+
+    Check the credential first.
+    """
+    for name, value in scope["headers"]:
+        if name == b"content-length" and int(value) > max_bytes:
+            raise _too_large(int(value), max_bytes)
     chunks = []
     while True:
         message = await receive()

@@ -23,7 +23,7 @@ from rendezvous.serving.answers import problem_response, send_problem
 from rendezvous.serving.connection import CloseReason, Connection
 from rendezvous.serving.connection_rules import ConnectionRules
 from rendezvous.serving.deadline import Awaited, Deadline
-from rendezvous.serving.exchange import Exchange, head_of
+from rendezvous.serving.exchange import MOST_UNASKED_BYTES, Exchange, head_of
 from rendezvous.serving.request_head import (
     END,
     MAX_HEADER_BYTES,
@@ -39,9 +39,6 @@ from rendezvous.wire.errors import BadRequest, RdzvError, Unavailable
 
 # A connection in one of the last seats goes soon when it asks for nothing.
 _LAST_SEAT_SECONDS = 2.0
-
-# Of a body that nobody has asked for yet.
-_MOST_UNASKED_BYTES = 64 * 1024
 
 _ASGI = {"version": "3.0", "spec_version": "2.3"}
 
@@ -231,7 +228,7 @@ class GuardedProtocol(asyncio.Protocol):
             if not self.missing:
                 self._deadline.clear()
                 exchange.wake()
-            elif len(exchange.body) > _MOST_UNASKED_BYTES and not exchange.is_read:
+            elif len(exchange.body) > MOST_UNASKED_BYTES and not exchange.is_read:
                 self._pause_reading()
         elif not self.missing:
             self._await(Awaited.REQUEST)

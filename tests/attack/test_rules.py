@@ -166,7 +166,7 @@ _GUARDS = {
     "rendezvous/wire/types.py",
     "rendezvous/wire/table.py",
     "rendezvous/registry/access.py",
-    "rendezvous/registry/asked.py",
+    "rendezvous/registry/caller.py",
     "rendezvous/serving/guard.py",
     "rendezvous/serving/exchange.py",
     "rendezvous/serving/http11.py",

@@ -50,7 +50,7 @@ def launched(user: User, *before: str) -> subprocess.CompletedProcess[str]:
         ("--nproc=4", OF_TASKS),
         *(at_night(f"--nproc={count}", OF_TASKS) for count in (1, 9)),
         (f"--as={60 * MIB}", r"60 MiB of address space \(ulimit -v\)"),
-        (f"--as={80 * MIB}", r"80 MiB of address space .*, but a registry needs 88 MiB"),
+        (f"--as={80 * MIB}", r"80 MiB of address space .*, but a registry needs 96 MiB"),
         (f"--data={40 * MIB}", r"40 MiB of data \(ulimit -d\)|cannot be loaded"),
         at_night(f"--data={20 * MIB}", r"MiB of data \(ulimit -d\)|cannot be loaded"),
         ("--fsize=1000", r"at most 1000 bytes \(ulimit -f\)"),

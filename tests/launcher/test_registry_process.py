@@ -191,8 +191,8 @@ def test_a_machine_too_small_for_a_registry_and_its_nodes_is_told_so(
     assert counted == [9, 11]
     for kind, value, least in (
         (Kind.FILE_SIZE, (256 << 10) - 1, "the run's journal needs 256 KiB or more"),
-        (Kind.ADDRESS_SPACE, (88 << 20) - 1, "a registry needs 88 MiB or more"),
-        (Kind.DATA, (64 << 20) - 1, "a registry needs 64 MiB or more"),
+        (Kind.ADDRESS_SPACE, (96 << 20) - 1, "a registry needs 96 MiB or more"),
+        (Kind.DATA, (72 << 20) - 1, "a registry needs 72 MiB or more"),
     ):
         limits[:] = [limit := Limit(kind, value)]
         with pytest.raises(ArmingFailed) as caught:

@@ -7,9 +7,9 @@ import copy
 import gzip
 import json
 import random
+from pathlib import Path
 from typing import Any
 
-import fastapi  # noqa: F401 (else in a thread, for which virtual time does not wait)
 import pytest
 from pydantic_core import to_json
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -278,6 +278,11 @@ async def test_metrics_are_prometheus_text(door: Door) -> None:
     assert value(found, "rdzv_runs", phase="gathering") == 1
 
 
+async def test_the_operator_may_read_the_description_of_all_routes(door: Door) -> None:
+    answer = await ask(door.app, "GET", "/v1/openapi.json", OPERATOR)
+    assert answer.json == json.loads((Path(__file__).parents[2] / "docs/openapi.json").read_text())
+
+
 # Refusals
 
 
@@ -285,7 +290,11 @@ async def test_only_the_operator_may_send_a_large_body(door: Door) -> None:
     assert len((await door.create(1_500)).json["slots"]) == 1_500
     spec = door.launch.spec(1_500).model_dump(mode="json")
     answer = await door.ask("PUT", "", door.launch.keys.admin, spec)
+    assert answer.problem == (403, "forbidden")
+    answer = await door.ask("POST", "/slots/0", door.launch.keys.admin, spec)
     assert answer.problem == (413, "too_large")
+    answer = await door.ask("POST", "/slots/0", None, spec)
+    assert answer.problem == (401, "unauthorized")
 
 
 async def test_a_fault_of_the_registry_is_one_500_without_its_cause(
@@ -386,6 +395,31 @@ async def test_what_is_not_there_is_no_wrong_credential(served: Served) -> None:
         assert (table.problem, run.problem) == ((404, "not_found"), (404, "not_found"))
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body", "code"),
+    [
+        ("GET", "/v1/runs/x/zzz", b"", "not_found"),
+        ("PUT", "/v1/runs/x/nodes", b"", "method_not_allowed"),
+        ("PUT", "/v1/runs/x", b"{}", "forbidden"),
+        ("POST", "/v1/runs/x/nodes", b"{}", "bad_request"),
+        ("POST", "/v1/runs/x/nodes", bytes(70_000), "too_large"),
+    ],
+    ids=["path", "method", "role", "body", "length"],
+)
+def test_a_credential_of_a_nodes_kind_does_not_flood_where_it_is_not_looked_at(
+    method: str, path: str, body: bytes, code: str
+) -> None:
+    async def work() -> None:
+        app = make_app(Served(MemoryJournal(), FakeClock()).service, allowed_hosts=[SERVER_NAME])
+        door, forged = connected(app), Credential("join", bytes(32), 0, 1)
+        asked = [await ask(door, method, path, forged, body) for _ in range(21)]
+        codes = [answer.json["code"] for answer in asked]
+        assert codes == [code] * 20 + ["too_many_requests"]
+        assert asyncio.get_running_loop().time() > 0.5  # the peer has to wait for it
+
+    run_virtually(work())
+
+
 # Bad input: every refusal is a 4xx in the one shape, and says nothing of what was sent
 
 JOIN = json.loads(to_json(Launch("demo").join(0)))
@@ -459,6 +493,7 @@ PATHS = (
     *("/v1/runs/demo/nodes/", "/v1/runs/demo/nodes/0", "/v1/runs/demo/nodes/0/watch/"),
     *("/v1/runs/demo/nodes/-1/watch", "/v1/runs/demo/nodes/0/other", "/v1/runs/demo/../demo"),
     *("/v1/runs//demo", "//v1/runs/demo", "/V1/runs/demo"),
+    *("/healthz\n", "/v1/runs\n", "/v1/runs/demo\n", "/v1/runs/demo/nodes/0/watch\n"),
 )
 NAMES = (".", "..", "a b", "é", "-x", "a" * 64, "a\x00b", "a\nb", "%", "a'b")
 

@@ -168,6 +168,7 @@ CHUNKS = b"3\r\nabc\r\n0\r\n\r\n"
         ([post(300 * MEGABYTE)], LARGE),
         ([post(2 * FULL, method="PUT"), bytes(2 * FULL)], b"131072 bytes"),
         ([post(2 * FULL + 1, method="PUT")], LARGE),
+        ([post(2 * FULL + 1, path="/unread")], LARGE),
         ([request("/echo", CHUNKED, method="POST"), CHUNKS], BAD),
         ([request("/echo", CHUNKED, method="HEAD"), CHUNKS], BAD),
         ([request("/echo", "Content-Length: 3", CHUNKED, method="POST"), CHUNKS], BAD),

@@ -16,7 +16,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from rendezvous.registry.asked import credential_of
+from rendezvous.registry.caller import credential_of
 from rendezvous.serving.answers import whole_answer
 from rendezvous.serving.connection import CloseReason
 from rendezvous.serving.connection_rules import ConnectionRules, Timeouts
@@ -256,6 +256,18 @@ def test_a_peer_that_was_told_no_word_and_has_its_answer_is_let_go() -> None:
     async def talk(one: Talk) -> None:
         answer = await one.say(head)
         assert (body_of(answer), one.peer.closed) == (b"ok", True)
+
+    talked(says(LENGTH_2, END), talk)
+
+
+@pytest.mark.parametrize(("length", "closed"), [(64 * 1024, False), (64 * 1024 + 1, True)])
+def test_a_peer_whose_long_body_is_not_wanted_has_its_answer_and_is_let_go(
+    length: int, closed: bool
+) -> None:
+    async def talk(one: Talk) -> None:
+        head = request("/", f"Content-Length: {length}", method="POST", close=False)
+        answer = await one.say(head + b"begun")
+        assert (body_of(answer), one.peer.closed) == (b"ok", closed)
 
     talked(says(LENGTH_2, END), talk)
 

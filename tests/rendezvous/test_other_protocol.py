@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import fastapi  # noqa: F401 (else in a thread, for which virtual time does not wait)
 import pytest
 from pydantic_core import to_json
 
 from launcher.cli import main
-from rendezvous.registry.app import make_app
-from rendezvous.registry.routes import ROUTES
+from rendezvous.registry.app import ROUTES, make_app
 from rendezvous.talk.credentials import SERVER_NAME
 from rendezvous.talk.own_name import name_of
 from rendezvous.version import rdzv_version
@@ -96,11 +94,11 @@ async def test_every_request_of_another_protocol_is_refused_but_for_those_of_all
 ) -> None:
     await door.create()
     for route in ROUTES:
-        path = route.path.format(run="demo", tenant="t", node=0, slot=0, digest="0" * 64)
+        path = route.path_format.format(run="demo", tenant="t", node=0, slot=0, digest="0" * 64)
         answer = await door.ask(route.method, path, OPERATOR, says=OTHER)
         is_refused = answer.status == 409 and answer.json["code"] == "other_protocol"
-        assert is_refused is not route.any_protocol, route.name
-    assert {route.name for route in ROUTES if route.any_protocol} == {
+        assert is_refused is not route.role.any_protocol, route.name
+    assert {route.name for route in ROUTES if route.role.any_protocol} == {
         "join", "refuse", "healthz", "readyz",
     }  # fmt: skip
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from rendezvous.registry import relay
 from rendezvous.registry.app import make_app
-from rendezvous.registry.asked import Asked, command_of_node
+from rendezvous.registry.caller import Caller, command_of_node
 from rendezvous.registry.live_run import LiveRun
 from rendezvous.registry.relay import Relay
 from rendezvous.serving.connection import CloseReason, Connection
@@ -208,9 +208,9 @@ async def test_a_command_that_ends_is_no_node_whose_connection_has_closed(served
     served.let_pass(60.0)
     token = served.service.access.node_credential(host, 1, 1).text()
     scope = {"headers": [(b"authorization", b"Bearer " + token.encode())]}
-    command_of_node(
-        served.service, Asked({**scope, "state": {"connection": connection}}, "demo", "1")
-    )
+    path = {"run": "demo", "node": 1}
+    state = {"connection": connection}
+    command_of_node.admit(Caller(served.service, {**scope, "state": state, "path_params": path}))
     connection.end(CloseReason.FIN)
     await asyncio.sleep(0)
     assert not host.leases.is_in_doubt(served.clock())

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from rendezvous.registry.app import make_app
-from rendezvous.registry.asked import Asked
-from rendezvous.registry.calls import _event_lines
+from rendezvous.registry.caller import Caller
+from rendezvous.registry.routes.readers import event_lines
 from rendezvous.registry.service import Service
 from rendezvous.registry.sqlite_journal import SqliteJournal
 from rendezvous.talk.credentials import SERVER_NAME, Credential, new_tenant_credential
@@ -176,9 +176,10 @@ async def test_a_revoked_tenant_is_refused_and_its_runs_go_on(
     team, launch = await add(served.service), Launch("team-a")
     await create(served.service, team, launch)
     bearer = (b"authorization", b"Bearer " + team.text().encode())
-    asked = Asked(scope_of("GET", "/v1/runs/team-a/events", [bearer], ""), "team-a", "")
-    asked.live = served.host(launch)
-    stream = _event_lines(served.service, asked, 0)
+    scope = scope_of("GET", "/v1/runs/team-a/events", [bearer], "")
+    caller = Caller(served.service, {**scope, "path_params": {"run": "team-a"}})
+    caller.live = served.host(launch)
+    stream = event_lines(caller, 0)
     assert b"created" in await anext(stream)
     waiting = asyncio.create_task(asking("GET", "/v1/runs/team-a?after=99&wait=20", team))
     await asyncio.sleep(0.05)

@@ -6,13 +6,11 @@ import asyncio
 import itertools
 from pathlib import Path
 
-import fastapi  # noqa: F401 (imported now, and not by a thread that the virtual clock is ahead of)
 import pytest
 from pydantic_core import to_json
 from starlette.types import ASGIApp
 
-from rendezvous.registry.app import make_app
-from rendezvous.registry.routes import ROUTES
+from rendezvous.registry.app import ROUTES, make_app
 from rendezvous.talk.credentials import SERVER_NAME, Credential, new_tenant_credential
 from rendezvous.talk.tenants import put_tenant, remove_tenant
 from rendezvous.wire.errors import Moved, TenantClash, TooManyRequests, TooManyRuns, Unauthorized
@@ -89,13 +87,13 @@ async def test_another_tenants_run_is_at_no_replica_told_from_one_that_is_not_th
     said = {"join": to_json(MINE.join(0)), "refuse": to_json(make_refusal(0))}
     apps = {name: app_of(cluster.all[name]) for name in "ab"}
     for route in ROUTES:
-        if "{run}" not in route.path or route.name == "create":
+        if "{run}" not in route.path_format or route.name == "create":
             continue
         body = said.get(route.name, b"")
         for shown, run in ((other, "team-a"), (revoked, "former-a"), (wrong, "team-a")):
             answers = []
             for name, asked in itertools.product("ab", (run, "nosuch")):
-                path = route.path.format(run=asked, slot=0, node=0, digest="0" * 64)
+                path = route.path_format.format(run=asked, slot=0, node=0, digest="0" * 64)
                 answer = await asked_of(apps[name], route.method, path, shown, body)
                 assert answer.status in (401, 404), (route.name, answer)
                 answer.body = answer.body.replace(asked.encode(), b"RUN")

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from rendezvous.registry.asked import Asked
-from rendezvous.registry.calls import _event_lines
+from rendezvous.registry.caller import Caller
 from rendezvous.registry.live_run import LiveRun
+from rendezvous.registry.routes.readers import event_lines
 from rendezvous.wire.errors import RdzvError, Unavailable
 from rendezvous.wire.log_view import ViewRequest
 from rendezvous.wire.reports import ExitReport
@@ -144,11 +144,12 @@ def test_who_follows_what_happens_hears_it_in_order_and_a_sign_of_life_while_not
         await served.bring_to(Phase.RUNNING, DEMO, 3)
         host = served.host(DEMO)
         last, began = host.number, clock()
-        asked = Asked({"headers": [], "state": {}}, DEMO.run, "")
-        asked.live = host
+        scope = {"headers": [], "state": {}, "path_params": {"run": DEMO.run}}
+        caller = Caller(served.service, scope)
+        caller.live = host
 
         async def follow() -> None:
-            async for chunk in _event_lines(served.service, asked, last - 2):
+            async for chunk in event_lines(caller, last - 2):
                 *lines, end = chunk.split(b"\n")
                 numbers = [json.loads(line)["number"] - last for line in lines if line]
                 assert end == b""

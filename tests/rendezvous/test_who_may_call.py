@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
-from rendezvous.registry import asked as callers
+from rendezvous.registry import caller as roles
 from rendezvous.registry.app import asks_what_is_wrong
-from rendezvous.registry.asked import Asked
-from rendezvous.registry.service import Service
+from rendezvous.registry.caller import Caller, Public
 from rendezvous.serving.connection import Connection
 from rendezvous.talk.credentials import Credential, new_tenant_credential
 from rendezvous.wire.errors import RdzvError
@@ -23,19 +20,17 @@ DEMO, OTHER = Launch("demo"), Launch("other")
 
 served = pytest.fixture(serving)
 
-Caller = Callable[[Service, Asked], None]
-
-MAY: dict[Caller, set[str]] = {
-    callers.operator: {"operator"},
-    callers.lister: {"operator"},
-    callers.creator: {"operator"},
-    callers.scraper: {"operator"},
-    callers.reader: {"operator", "admin", "read", "node"},
-    callers.maker: {"operator", "admin"},
-    callers.looker: {"operator", "admin", "look"},
-    callers.log_reader: {"operator", "admin", "logs"},
-    callers.node: {"node"},
-    callers.command_of_node: {"node"},
+MAY: dict[Public, set[str]] = {
+    roles.operator: {"operator"},
+    roles.lister: {"operator"},
+    roles.creator: {"operator"},
+    roles.scraper: {"operator"},
+    roles.reader: {"operator", "admin", "read", "node"},
+    roles.maker: {"operator", "admin"},
+    roles.looker: {"operator", "admin", "look"},
+    roles.log_reader: {"operator", "admin", "logs"},
+    roles.node: {"node"},
+    roles.command_of_node: {"node"},
 }
 """Those that have proven who they are where they may call."""
 
@@ -59,38 +54,37 @@ def credentials(served: Served) -> dict[str, Credential]:
     }
 
 
-def asks(caller: Caller, served: Served, shown: Credential | None) -> tuple[bool, bool]:
+def asks(role: Public, served: Served, shown: Credential | None) -> tuple[bool, bool]:
     """Whether it may, and whether its connection is known by then."""
     connection = Connection("10.0.0.9")
     headers = [] if shown is None else [(b"authorization", b"Bearer " + shown.text().encode())]
-    made = Asked({"headers": headers, "state": {"connection": connection}}, "demo", "1")
+    path = {"run": "demo", "node": 1}
+    scope = {"headers": headers, "state": {"connection": connection}, "path_params": path}
     try:
-        caller(served.service, made)
+        role.admit(Caller(served.service, scope))
     except RdzvError:
         return False, connection.is_known
     return True, connection.is_known
 
 
-@pytest.mark.parametrize("caller", MAY, ids=lambda caller: caller.__name__)
-async def test_who_may_call_has_proven_it_and_nobody_else_has(
-    served: Served, caller: Caller
-) -> None:
+@pytest.mark.parametrize("role", MAY, ids=lambda role: role.__name__)
+async def test_who_may_call_has_proven_it_and_nobody_else_has(served: Served, role: Public) -> None:
     await served.bring_to(Phase.RUNNING, DEMO, 2)
     await served.create(OTHER, 2)
-    found = {name: asks(caller, served, shown) for name, shown in credentials(served).items()}
+    found = {name: asks(role, served, shown) for name, shown in credentials(served).items()}
     may = {name for name, (may, _) in found.items() if may}
-    assert may - {"node of another slot"} == MAY[caller]
+    assert may - {"node of another slot"} == MAY[role]
     assert all(may is known for may, known in found.values())
-    assert asks(caller, served, None) == (False, False)
+    assert asks(role, served, None) == (False, False)
 
 
 async def test_a_node_that_has_left_may_do_and_read_nothing_any_more(served: Served) -> None:
     await served.bring_to(Phase.VERIFYING, DEMO, 2)
     old = served.service.access.node_credential(served.host(DEMO), 1, 1)
-    assert asks(callers.reader, served, old) == asks(callers.node, served, old) == (True, True)
+    assert asks(roles.reader, served, old) == asks(roles.node, served, old) == (True, True)
     await served.report(DEMO, 1, LeaveReport())
-    for caller in MAY:
-        assert asks(caller, served, old) == (False, False)
+    for role in MAY:
+        assert asks(role, served, old) == (False, False)
 
 
 async def test_all_but_nodes_and_strangers_are_served_where_there_is_no_room(
@@ -117,7 +111,7 @@ async def test_all_but_nodes_and_strangers_are_served_where_there_is_no_room(
 async def test_who_asks_for_anything_proves_nothing(served: Served) -> None:
     await served.bring_to(Phase.RUNNING, DEMO, 2)
     for shown in credentials(served).values():
-        for caller in (callers.anyone, callers.newcomer):
-            assert asks(caller, served, shown) == (True, False)
-    assert asks(callers.anyone, served, None) == (True, False)
-    assert asks(callers.newcomer, served, None) == (False, False)
+        for role in (roles.anyone, roles.newcomer):
+            assert asks(role, served, shown) == (True, False)
+    assert asks(roles.anyone, served, None) == (True, False)
+    assert asks(roles.newcomer, served, None) == (False, False)

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import fastapi  # noqa: F401 (the first call that needs it would import it, and take another course)
 from starlette.types import ASGIApp
 
 from launcher.state.state_dir import StateDir

@@ -7,7 +7,6 @@ import ipaddress
 import socket
 from typing import Any
 
-import fastapi  # noqa: F401 (a registry does so in a thread, which nobody waits for here)
 import h11
 from uvicorn.server import ServerState
 

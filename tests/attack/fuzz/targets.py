@@ -20,10 +20,10 @@ from pydantic import TypeAdapter
 from launcher.options import read
 from launcher.plan.template import Form, Value, placeholders, render
 from launcher.settings import LaunchSettings
-from rendezvous.registry.asked import parse
 from rendezvous.registry.journal import Record
 from rendezvous.registry.replay import _text as _text_of
 from rendezvous.registry.replay import replay
+from rendezvous.registry.route import parse
 from rendezvous.run.decision import Decision, Outcome, dump_entry
 from rendezvous.run.events import Event
 from rendezvous.talk.credentials import Credential, parse_credential

@@ -51,9 +51,9 @@ def _still_closed(real: Function, leases: Any, key: Any, *rest: Any) -> bool:
     return is_new
 
 
-async def _no_lease_of_a_join(real: Function, service: Any, asked: Any) -> Any:
-    reply = await real(service, asked)
-    service._runs[asked.run].leases.forget((asked.said.slot, reply.incarnation))
+async def _no_lease_of_a_join(real: Function, caller: Any, body: Any) -> Any:
+    reply = await real(caller, body)
+    caller.service._runs[caller.run].leases.forget((body.slot, reply.incarnation))
     return reply
 
 
@@ -168,7 +168,7 @@ _LEASES = (
                 lambda leases, keys, now: leases.grant_all(keys, now))),
     Bug("no leases after restart",
         replace("rendezvous.registry.live_run:LiveRun.grant_leases", nothing)),
-    Bug("a join is no beat", wrap("rendezvous.registry.calls:join", _no_lease_of_a_join)),
+    Bug("a join is no beat", wrap("rendezvous.registry.routes.nodes:join", _no_lease_of_a_join)),
     Bug("a FIN after a stall kills",
         replace("rendezvous.registry.clock:RegistryClock.awake_seconds", always(inf),
                 within="rendezvous.registry.service:Service._connection_closed")),

@@ -224,7 +224,7 @@ _JOINS = (
     Bug("other command joins", replace("rendezvous.run.joins:_refuse_other_command", nothing)),
     Bug("other framework joins", _of_job(framework=lambda run: run.spec.job.framework)),
     Bug("other protocol joins",
-        replace("rendezvous.registry.calls:read_join", _ANY_JOIN.validate_json)),
+        replace("rendezvous.registry.routes.nodes:read_join", _ANY_JOIN.validate_json)),
     Bug("number clashes", replace("rendezvous.run.state:Run.members", always([]), within=_CLASH)),
     Bug("any number goes",
         wrap(_CLASH, lambda real, run, request:

@@ -1,0 +1,25 @@
+"""The registry's routes, one module for each audience, and what their paths are made of."""
+
+from __future__ import annotations
+
+from starlette.convertors import IntegerConvertor, StringConvertor, register_url_convertor
+
+from rendezvous.wire.types import RUN_ID
+
+
+class _Name(StringConvertor):
+    regex = RUN_ID
+
+
+class _Slot(IntegerConvertor):
+    regex = "[0-9]{1,6}"
+
+
+# A path with anything else in these places is none of ours.
+register_url_convertor("name", _Name())
+register_url_convertor("slot", _Slot())
+
+RUN = "/v1/runs/{run:name}"
+NODE = f"{RUN}/nodes/{{node:slot}}"
+SLOT = f"{RUN}/slots/{{slot:slot}}"
+TENANT = "/v1/tenants/{tenant:name}"
