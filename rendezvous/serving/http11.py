@@ -6,8 +6,10 @@ One request is answered at a time; what a peer sends ahead waits. Every body has
 its size is known, and refused, before any of it is read. An unfinished head or body has a deadline,
 and so has a connection that asks for nothing.
 
-What happens here happens for each request of each node, so that it is our own: h11 took longer to
-read a request than the rest of the registry to answer it.
+It is our own, and was measured beside a subclass of uvicorn's HttpToolsProtocol that does the same
+(httptools 0.9, uvicorn 0.54). That one took 13 us of CPU for a watch where this takes 8, and 11 kB
+for a connection where this takes 5; the go came 5 to 14 % later, at 2,048 nodes without TLS 18 %.
+It saved 140 lines, used 54 more names of uvicorn's inside, and needed uvicorn 0.53 or later.
 """
 
 from __future__ import annotations
