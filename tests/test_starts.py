@@ -33,8 +33,11 @@ WORKER = {
 """A worker never needs these."""
 REPLICA = {"sqlite3"}
 """A replica, whose journal is PostgreSQL, never needs these."""
-REGISTRY = {"cryptography", "h11", "httpx", "rich", "yaml", "launcher", "worker"}
-"""A registry serves launches without these."""
+REGISTRY = {
+    *("cryptography", "h11", "httpx", "rich", "yaml", "launcher", "worker"),
+    "rendezvous.cause.judge",
+}
+"""A registry serves launches without these, until one fails."""
 
 AT_THE_FIRST_LINE = """
 import click, json, os, sys

@@ -30,13 +30,10 @@ from pydantic import BaseModel, ConfigDict
 from rendezvous.compat import timeout
 from rendezvous.registry.app import asks_what_is_wrong, make_app
 from rendezvous.registry.bereft import launcher_ended
-from rendezvous.registry.doors import Doors
 from rendezvous.registry.journal import Journal, MemoryJournal
 from rendezvous.registry.options import Options
 from rendezvous.registry.place import Place
-from rendezvous.registry.replica import Replica
 from rendezvous.registry.service import Service
-from rendezvous.registry.shared_journal import Away
 from rendezvous.serving.connection_rules import ConnectionRules
 from rendezvous.serving.room import Room
 from rendezvous.serving.uvicorn_server import GuardedServer
@@ -133,6 +130,7 @@ def _hear_of_end(parent: int) -> None:
 async def _opened(dsn: str, id: str) -> PostgresJournal:  # noqa: A002
     """The journal, which is waited for where it is not there yet. Raises UsageError."""
     from rendezvous.registry.postgres_journal import PostgresJournal
+    from rendezvous.registry.shared_journal import Away
 
     loop, ends, said = asyncio.get_running_loop(), asyncio.Event(), ""
     loop.add_signal_handler(signal.SIGTERM, ends.set)  # a container's first process has none
@@ -176,6 +174,9 @@ async def _service(config: ServerConfig, options: Options) -> tuple[Service, Jou
     """The service with its runs, as far as they are this process's. Raises UsageError."""
     key, operator = bytes.fromhex(config.key), config.admin_sha256
     if config.shared_journal is not None:
+        from rendezvous.registry.doors import Doors
+        from rendezvous.registry.replica import Replica
+
         shared = await _opened(config.shared_journal, secrets.token_hex(16))
         service = Service(shared, key, operator, options=options)
         doors = Doors(key, operator, shared.read, time.monotonic, asyncio.sleep)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from rendezvous.run import departures, events
 from rendezvous.run.events import Event
 from rendezvous.run.fences import is_held
-from rendezvous.run.first_cause import first_cause
 from rendezvous.run.leases import Leases
 from rendezvous.run.restarts import Again, next_step, why_never
 from rendezvous.run.running import unheard
@@ -125,6 +124,8 @@ def decide_cancel(run: Run, why: str, now: float, leases: Leases) -> Event | Non
     """
     if run.phase is Phase.FINISHED:
         return None
+    from rendezvous.run.first_cause import first_cause
+
     first = first_cause(run) if run.phase is Phase.RUNNING and run.stop else None
     report = first.report if first is not None else None
     told = report is not None and report.exit_code in departures.TOLD_TO_END

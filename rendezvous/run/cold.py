@@ -7,10 +7,14 @@ for the steps that were reached, it is judged as if the warm one had not been.
 
 from __future__ import annotations
 
-from rendezvous.run.first_cause import FirstCause
+from typing import TYPE_CHECKING
+
 from rendezvous.run.lasted import ran_seconds
 from rendezvous.run.state import Run, who
 from rendezvous.wire.run import EpochEnd
+
+if TYPE_CHECKING:
+    from rendezvous.run.first_cause import FirstCause
 
 AT_ONCE_SECONDS = 10.0
 """What the fork itself may have done to a program shows by then."""

@@ -22,15 +22,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from rendezvous.cause.clues import LAST_LINE
-from rendezvous.cause.table import BY_ID, Kind, Then
+from rendezvous.cause.row import Then
 from rendezvous.frozen import frozen
 from rendezvous.run import cold, departures, events, features
 from rendezvous.run.arming import renew_table
 from rendezvous.run.decision import Outcome
 from rendezvous.run.ends import words_of_exit
-from rendezvous.run.first_cause import FirstCause, cause_of_late
 from rendezvous.run.gathering import cause_of, check_gathered
 from rendezvous.run.lasted import got_on, progress_of, ran_seconds
 from rendezvous.run.moves import begin_stop, enter, gather_again
@@ -41,6 +40,9 @@ from rendezvous.wire.errors import Cause
 from rendezvous.wire.reports import ExitReport
 from rendezvous.wire.run import EpochEnd, NodeState, Phase
 from rendezvous.wire.words import listed, printable, reason_clause
+
+if TYPE_CHECKING:
+    from rendezvous.run.first_cause import FirstCause
 
 QUICK_SECONDS = 30.0
 """Two ends that are alike, each within this time of its start, are of the program itself."""
@@ -252,8 +254,8 @@ def alike(found: FirstCause, report: ExitReport) -> str:
     if cause.is_consequence:
         return ""
     words = "\n".join([report.message, *report.tail])
-    if cause.clue is not None and cause.clue.id != LAST_LINE:
-        words = cause.clue.line
+    if found.line is not None:
+        words = found.line
     return f"{report.exit_code} {cause.row} {_CHANGING.sub('#', words)}"
 
 
@@ -421,6 +423,8 @@ def told_late(run: Run, event: events.Exited, now: float) -> Outcome:
     failed_at = now - report.age_seconds
     failed = report.exit_code != 0 and not report.stopped
     if failed and report.epoch == starts.ended[-1].epoch:
+        from rendezvous.run.first_cause import cause_of_late
+
         found = cause_of_late(run, slot, report, failed_at)
         if found is not None and _is_first_after_all(run, found, failed_at):
             starts.failed_at = failed_at
@@ -433,9 +437,9 @@ def told_late(run: Run, event: events.Exited, now: float) -> Outcome:
 def _is_first_after_all(run: Run, found: FirstCause, failed_at: float) -> bool:
     """Whether a late report tells of the first cause; one of a consequence only where the others do
     as well."""
-    ended = run.starts.ended[-1]
-    was_consequence = ended.cause in BY_ID and BY_ID[ended.cause].kind is Kind.CONSEQUENCE
-    is_consequence = found.judged.cause.is_consequence
-    if was_consequence != is_consequence:
+    from rendezvous.run.first_cause import is_consequence
+
+    was_consequence = is_consequence(run.starts.ended[-1].cause)
+    if was_consequence != found.judged.cause.is_consequence:
         return was_consequence
     return failed_at < run.starts.failed_at

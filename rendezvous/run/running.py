@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from rendezvous.cause.table import BY_ID
 from rendezvous.proof.interfaces import words_of_odd
 from rendezvous.run import departures, events, features, fences, restarts, worlds
 from rendezvous.run.arming import go_if_ready
 from rendezvous.run.decision import Outcome
-from rendezvous.run.ends import last_output, words_of_exit
-from rendezvous.run.first_cause import FirstCause, first_cause
+from rendezvous.run.ends import first_failed, last_output, words_of_exit
 from rendezvous.run.gathering import before_go_failed, worker_run_is_over
 from rendezvous.run.leases import Leases
 from rendezvous.run.missing import failed_before
@@ -21,6 +20,9 @@ from rendezvous.run.state import OVER, Run, Slot, who
 from rendezvous.wire.errors import PREEMPTED_HINT, Cause, ExitCode
 from rendezvous.wire.run import NodeState, Phase, Result
 from rendezvous.wire.words import all_of, listed, reason_clause
+
+if TYPE_CHECKING:
+    from rendezvous.run.first_cause import FirstCause
 
 
 def unheard(run: Run, now: float, leases: Leases) -> list[Slot]:
@@ -89,13 +91,18 @@ def _check_all_over(run: Run, now: float) -> str:
 
 def _give_verdict(run: Run, now: float, silent: Sequence[int] = ()) -> str:
     """Start again, or end the run. Returns a clause describing a restart."""
-    found = first_cause(run)
+    found: FirstCause | None = None
+    if first_failed(run) is not None:
+        from rendezvous.run.first_cause import first_cause
+
+        found = first_cause(run)
     step = restarts.next_step(run, found, now)
     if isinstance(step, restarts.Again):
         return f"; {restarts.begin_again(run, step, found, now)}"
     if step.gone is not None:
-        hint = BY_ID["node_lost"].hint
-        finish(run, now, failure(Cause.NODE_LOST, step.why, step.gone, hint))
+        from rendezvous.run.first_cause import hint_of
+
+        finish(run, now, failure(Cause.NODE_LOST, step.why, step.gone, hint_of("node_lost")))
     elif found is None:
         _end_unfailed(run, now, step.why)
     else:
