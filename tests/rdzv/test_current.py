@@ -33,8 +33,10 @@ TELLS_AND_SAVES = """
 import dataclasses, json, os, rdzv, sys, time
 me = rdzv.current()
 told = {**dataclasses.asdict(me), "address": me.table["nodes"][me.node]["address"]}
-with open(f"{sys.argv[1]}/{me.epoch}-{me.rank}", "w") as file:
+name = f"{me.epoch}-{me.rank}"
+with open(f"{sys.argv[1]}/new-{name}", "w") as file:
     json.dump(told, file)
+os.rename(f"{sys.argv[1]}/new-{name}", f"{sys.argv[1]}/{name}")  # the other's end may stop it here
 if me.restarts == 0:
     sys.exit(1)
 open(f"{sys.argv[1]}/ready-{me.rank}", "w").close()
