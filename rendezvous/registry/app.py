@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from rendezvous.registry import access
 from rendezvous.registry.caller import credential_of
 from rendezvous.registry.route import Route
-from rendezvous.registry.routes import launchers, nodes, operators, readers
+from rendezvous.registry.routes import RUNS, launchers, nodes, operators, readers
 from rendezvous.registry.service import Service
 from rendezvous.registry.throttle import Throttle
 from rendezvous.serving.guard import Guard
@@ -93,7 +93,7 @@ def asks_what_is_wrong(service: Service) -> Callable[[Scope], bool]:
             elif shown.kind == "tenant":
                 service.access.tenant(shown)
             else:
-                run = scope["path"].removeprefix("/v1/runs/").partition("/")[0]
+                run = scope["path"].removeprefix(f"{RUNS}/").partition("/")[0]
                 service.access.run(run, shown, _OWN_SCOPES.get(shown.kind, "read"))
         except RdzvError:
             return False

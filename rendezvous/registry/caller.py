@@ -13,7 +13,7 @@ from starlette.types import Scope
 from rendezvous.registry.access import required
 from rendezvous.registry.live_run import LiveRun
 from rendezvous.registry.service import Service
-from rendezvous.serving.connection import Connection
+from rendezvous.serving.connection import Connection, connection_of
 from rendezvous.talk.credentials import Credential, parse_credential
 from rendezvous.talk.network import UNREACHED
 from rendezvous.wire.tenant import Tenant
@@ -38,7 +38,7 @@ def credential_of(scope: Scope) -> Credential | None:
 def _read_credential(scope: Scope) -> Credential | None:
     # There is one such header at most: `request_head` has seen to it.
     header = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-    connection: Connection | None = scope.get("state", {}).get("connection")
+    connection = connection_of(scope)
     if connection is not None and connection.authorization[0] == header:
         return connection.authorization[1]
     scheme, _, text = header.decode("latin-1").partition(" ")
@@ -56,13 +56,13 @@ class Caller:
     live: LiveRun
     """The run that the credential opens."""
     tenant: Tenant | None
-    """Who makes or lists runs; None: the operator."""
+    """The maker or lister of runs; None: the operator."""
 
     def __init__(self, service: Service, scope: Scope) -> None:
         self.service = service
         self.scope = scope
         self.credential = credential_of(scope)
-        self.connection: Connection | None = scope.get("state", {}).get("connection")
+        self.connection = connection_of(scope)
         self.run: str = scope["path_params"].get("run", "")
         """The run in the path."""
 
@@ -102,19 +102,27 @@ class Public:
     """A role that needs no credential.
 
     Args:
-        admit: Raises for whoever may not call, before anything of the body is read.
+        check: Raises for whoever may not call.
 
     Attributes:
         is_of_run: Whether the request is about one run that is there.
         any_protocol: Whether clients of other protocols are answered.
+        is_proof: Whether a caller in this role has proven who it is.
     """
 
     is_of_run = False
     any_protocol = True
+    is_proof = False
 
-    def __init__(self, admit: Callable[[Caller], None]) -> None:
-        self.admit = admit
-        self.__doc__, self.__name__ = admit.__doc__, admit.__name__
+    def __init__(self, check: Callable[[Caller], None]) -> None:
+        self._check = check
+        self.__doc__, self.__name__ = check.__doc__, check.__name__
+
+    def admit(self, caller: Caller) -> None:
+        """Raise for whoever may not call, before anything of the body is read."""
+        self._check(caller)
+        if self.is_proof:
+            caller.proven()
 
     def check_again(self, caller: Caller) -> None:
         """Raises Unauthorized where the caller may not call any more."""
@@ -127,6 +135,7 @@ class Role(Public, SecurityBase):
     """A role that needs a credential, which it declares for OpenAPI."""
 
     any_protocol = False
+    is_proof = True
     scheme_name = "credential"
     model = HTTPBearer(description="The path determines which one is needed.")
 
@@ -150,6 +159,7 @@ class Newcomer(OfRun):
     """The role of a node that has not joined."""
 
     any_protocol = True
+    is_proof = False
 
 
 class OfNode(OfRun):
@@ -168,56 +178,48 @@ def anyone(caller: Caller) -> None:
 def operator(caller: Caller) -> None:
     """The registry's operator."""
     caller.service.access.registry(caller.credential)
-    caller.proven()
 
 
 @Role
 def lister(caller: Caller) -> None:
     """The operator, and a tenant, for its own runs."""
     caller.tenant = caller.service.access.tenant(caller.credential)
-    caller.proven()
 
 
 @Role
 def scraper(caller: Caller) -> None:
     """The collector of the registry's metrics, and the operator."""
     caller.service.access.metrics(caller.credential)
-    caller.proven()
 
 
 @Role
 def creator(caller: Caller) -> None:
     """The operator, and the tenant in whose name space the run is to be."""
     caller.tenant = caller.service.access.creator(caller.run, caller.credential)
-    caller.proven()
 
 
 @OfRun
 def reader(caller: Caller) -> None:
     """Whoever may look at the run."""
     caller.live = caller.service.access.run(caller.run, caller.credential, "read")
-    caller.proven()
 
 
 @OfRun
 def maker(caller: Caller) -> None:
     """The maker of the run, its tenant, and the operator."""
     caller.live = caller.service.access.run(caller.run, caller.credential, "write")
-    caller.proven()
 
 
 @OfRun
 def looker(caller: Caller) -> None:
     """Whoever may look at the program of the run: its source lines, and the state of processes."""
     caller.live = caller.service.access.run(caller.run, caller.credential, "look")
-    caller.proven()
 
 
 @OfRun
 def log_reader(caller: Caller) -> None:
     """Whoever may read what the programs print, which may hold secrets."""
     caller.live = caller.service.access.run(caller.run, caller.credential, "logs")
-    caller.proven()
 
 
 @Newcomer
@@ -241,5 +243,4 @@ def command_of_node(caller: Caller) -> None:
 def _hear(caller: Caller, connection: Connection | None) -> None:
     service, slot = caller.service, caller.slot
     live = caller.live = service.access.node(caller.run, slot, caller.credential)
-    caller.proven()
     service.heard(live, slot, caller.number, connection)

@@ -8,7 +8,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rendezvous.registry.access import NotYours
 from rendezvous.registry.caller import credential_of
-from rendezvous.serving.connection import Connection
+from rendezvous.registry.routes import RUNS
+from rendezvous.serving.connection import Connection, connection_of
 from rendezvous.serving.limiter import FailedLogins, Strangers
 from rendezvous.wire.errors import (
     BadRequest,
@@ -21,7 +22,6 @@ from rendezvous.wire.errors import (
     Unauthorized,
 )
 
-_RUN_PREFIX = "/v1/runs/"
 _NODE_KINDS = ("join", "node")
 _OF_LOGINS = (Unauthorized, NotYours)
 """Errors that count as a failed login."""
@@ -41,7 +41,7 @@ class Throttle:
         self._failed = FailedLogins()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        connection: Connection | None = scope.get("state", {}).get("connection")
+        connection = connection_of(scope)
         stranger = None if connection is None or connection.is_known else connection
         is_node = stranger is not None and _shows_node(scope)
         if stranger is not None and not is_node:
@@ -80,5 +80,5 @@ class Throttle:
 
 def _shows_node(scope: Scope) -> bool:
     """Whether a request about a run brings a credential of a node's kind."""
-    shown = credential_of(scope) if scope["path"].startswith(_RUN_PREFIX) else None
+    shown = credential_of(scope) if scope["path"].startswith(f"{RUNS}/") else None
     return shown is not None and shown.kind in _NODE_KINDS

@@ -11,7 +11,7 @@ from rendezvous.run.events import Event
 from rendezvous.run.fences import is_held
 from rendezvous.run.leases import Leases
 from rendezvous.run.restarts import Again, next_step, why_never
-from rendezvous.run.running import unheard
+from rendezvous.run.running import found_cause, unheard
 from rendezvous.run.state import (
     DEAD_SUBMISSIONS,
     GONE,
@@ -124,9 +124,7 @@ def decide_cancel(run: Run, why: str, now: float, leases: Leases) -> Event | Non
     """
     if run.phase is Phase.FINISHED:
         return None
-    from rendezvous.run.first_cause import first_cause
-
-    first = first_cause(run) if run.phase is Phase.RUNNING and run.stop else None
+    first = found_cause(run) if run.phase is Phase.RUNNING and run.stop else None
     report = first.report if first is not None else None
     told = report is not None and report.exit_code in departures.TOLD_TO_END
     if first is None or told or isinstance(next_step(run, first, now), Again):

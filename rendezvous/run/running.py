@@ -89,13 +89,18 @@ def _check_all_over(run: Run, now: float) -> str:
     return ""
 
 
+def found_cause(run: Run) -> FirstCause | None:
+    """The first cause of what has failed since the go; where nothing has, nothing is imported."""
+    if first_failed(run) is None:
+        return None
+    from rendezvous.run.first_cause import first_cause
+
+    return first_cause(run)
+
+
 def _give_verdict(run: Run, now: float, silent: Sequence[int] = ()) -> str:
     """Start again, or end the run. Returns a clause describing a restart."""
-    found: FirstCause | None = None
-    if first_failed(run) is not None:
-        from rendezvous.run.first_cause import first_cause
-
-        found = first_cause(run)
+    found = found_cause(run)
     step = restarts.next_step(run, found, now)
     if isinstance(step, restarts.Again):
         return f"; {restarts.begin_again(run, step, found, now)}"

@@ -9,6 +9,7 @@ from http import HTTPStatus
 
 from starlette.types import Receive, Scope, Send
 
+from rendezvous.serving.connection import connection_of
 from rendezvous.wire.errors import Mismatch, Moved, RdzvError
 from rendezvous.wire.types import Problem
 
@@ -45,7 +46,7 @@ class Body:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer 200, compressed when that was prepared and the client takes it."""
         zipped = self.zipped if (b"accept-encoding", b"gzip") in scope["headers"] else None
-        connection = scope.get("state", {}).get("connection")
+        connection = connection_of(scope)
         answer = connection.answer if connection is not None else None
         if answer is not None and await answer(self.answer(zipped=zipped is not None)):
             return

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from starlette.types import Scope
+
 from rendezvous.enums import StrEnum
 from rendezvous.talk.credentials import Credential
 
@@ -70,3 +72,9 @@ class Connection:
             # Through the loop, so that one that fails does not keep the others from being called.
             asyncio.get_running_loop().call_soon(callback, *(*arguments, reason))
         self._callbacks.clear()
+
+
+def connection_of(scope: Scope) -> Connection | None:
+    """The connection that a request came on; None: the server has none."""
+    found: Connection | None = scope.get("state", {}).get("connection")
+    return found

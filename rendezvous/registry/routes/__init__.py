@@ -19,7 +19,8 @@ class _Slot(IntegerConvertor):
 register_url_convertor("name", _Name())
 register_url_convertor("slot", _Slot())
 
-RUN = "/v1/runs/{run:name}"
+RUNS = "/v1/runs"
+RUN = f"{RUNS}/{{run:name}}"
 NODE = f"{RUN}/nodes/{{node:slot}}"
 SLOT = f"{RUN}/slots/{{slot:slot}}"
 TENANT = "/v1/tenants/{tenant:name}"

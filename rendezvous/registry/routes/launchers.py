@@ -33,12 +33,12 @@ async def create(
 
 @router.post(SLOT)
 async def slot_news(caller: Maker, slot: SlotPath, body: SlotNews) -> RunStatus:
-    """What the scheduler reports about a slot."""
+    """Report what the scheduler says about a slot."""
     return await caller.service.slot_news(caller.live, slot, body)
 
 
 class CancelQuery(BaseModel):
-    """Why a run is cancelled."""
+    """The reason of a cancel."""
 
     reason: Annotated[str, Field(max_length=300)] = "asked for"
 

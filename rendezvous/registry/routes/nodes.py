@@ -51,7 +51,7 @@ _MAX_RELAY_BYTES = 256 * 1024
 
 
 class WatchQuery(BaseModel):
-    """What a node knows, and for how long it expects to wait."""
+    """News that a node has, and how long it expects to wait for more."""
 
     after: int = 0
     has: Digest | None = None
@@ -61,7 +61,7 @@ class WatchQuery(BaseModel):
 
 
 class AckQuery(WatchQuery):
-    """What a node knows, and its acknowledgement of a table."""
+    """The query of a watch that may acknowledge a table."""
 
     epoch: int = 0
     ack: Digest | None = None
@@ -169,7 +169,7 @@ async def table(caller: Annotated[Caller, Security(reader)], digest: str) -> Bod
 async def refuse(
     caller: Annotated[Caller, Security(newcomer)], slot: SlotPath, body: Refusal
 ) -> ReportReply:
-    """Why a node does not join; it ends then. A stranger is kept as one that asks to join."""
+    """Tell why a node does not join; it ends then. A stranger is kept as one that asks to join."""
     service = caller.service
     try:
         live = service.access.joiner(caller.run, caller.credential, slot, caller.number)
@@ -195,7 +195,7 @@ async def send_machine(caller: Node, body: MachineSample) -> ReportReply:
 
 @router.post(f"{NODE}/words")
 async def send_words(caller: Node, body: LastWords) -> LastWordsReply:
-    """What the ranks of a failed program have printed last, before their node leaves."""
+    """Last output of the ranks of a failed program, before their node leaves."""
     live = caller.live
     caller.service.counters["last_words"] += len(body.texts)
     return live.last_words.take(live.run, caller.slot, body)
@@ -232,7 +232,7 @@ async def send_relay(
 
 
 class MailQuery(BaseModel):
-    """What the node has of its mail."""
+    """Mail that the node has."""
 
     after: Annotated[int, Field(ge=0)] = 0
     session: Annotated[str, Field(max_length=64)] = ""

@@ -47,7 +47,7 @@ async def readyz(caller: Anyone) -> Response:
 
 @router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(caller: Annotated[Caller, Security(scraper)]) -> Response:
-    """What the registry measures, as Prometheus text."""
+    """The registry's own measurements, as Prometheus text."""
     return Response(metrics_text(caller.service), media_type=CONTENT_TYPE)
 
 

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, StreamingResponse
 
 from rendezvous.registry.caller import Caller, lister, log_reader, looker, reader
 from rendezvous.registry.route import make_router
-from rendezvous.registry.routes import RUN
+from rendezvous.registry.routes import RUN, RUNS
 from rendezvous.run.rounds import run_report
 from rendezvous.serving.answers import Body
 from rendezvous.wire.errors import Unauthorized
@@ -39,7 +39,7 @@ class Lines(StreamingResponse, JSONResponse):
     media_type = "application/x-ndjson"
 
 
-@router.get("/v1/runs")
+@router.get(RUNS)
 async def runs(caller: Annotated[Caller, Security(lister)]) -> RunList:
     """All runs, without their slots; for a tenant, its own."""
     return await caller.service.statuses(caller.tenant)
@@ -85,7 +85,7 @@ async def event_lines(caller: Caller, after: int) -> AsyncIterator[bytes]:
 
 @router.get(f"{RUN}/report")
 async def checks(caller: Reader) -> RunReport:
-    """What was checked before the start: findings, and which nodes reached which."""
+    """Checks before the start: findings, and which nodes reached which."""
     return await caller.service.sequencer.look(
         lambda _: run_report(caller.live.run), about=caller.run
     )
@@ -121,7 +121,7 @@ class WordsQuery(BaseModel):
 
 @router.get(f"{RUN}/words", response_model=RunLastWords)
 async def last_words(caller: LogReader, query: Annotated[WordsQuery, Query()]) -> Body:
-    """What the ranks of failed programs have printed last, numbered above `after`."""
+    """Last output of the ranks of failed programs, numbered above `after`."""
     return Body(caller.live.last_words.after(query.after))
 
 
@@ -141,7 +141,7 @@ class LookQuery(BaseModel):
 
 @router.get(f"{RUN}/looks", response_model=RunLook)
 async def look_result(caller: Looker, query: Annotated[LookQuery, Query()]) -> Body:
-    """What has come of the look with this number, 0 for the newest; waits for the rest."""
+    """Results of the look with this number, 0 for the newest; waits for the rest."""
     live, looks = caller.live, caller.live.looks
     if not caller.service.closing.is_set():
         await looks.wait(query.look, query.wait, live.now())
@@ -166,7 +166,7 @@ class ViewQuery(BaseModel):
 
 @router.get(f"{RUN}/views", response_model=RunView)
 async def view_result(caller: LogReader, query: Annotated[ViewQuery, Query()]) -> Body:
-    """What has come of this view after the piece `after`, which is let go; waits for more."""
+    """Pieces of this view after `after`, which is let go; waits for more."""
     live = caller.live
     if not caller.service.closing.is_set():
         await live.views.wait(live.run, query.view, query.after, query.wait, live.now())
