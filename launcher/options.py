@@ -237,8 +237,8 @@ def misspelt_variables(environ: Mapping[str, str]) -> list[str]:
     ]
 
 
-_SET_FOR_PROGRAMS = ("RDZV_REPLACEMENTS", "RDZV_RESTARTS")
-"""Variables of rdzv that look like those of an option."""
+_SET_FOR_PROGRAMS = ("RDZV_REPLACEMENTS", "RDZV_RESTARTS", "RDZV_VENV")
+"""Variables of rdzv, and of its worker specs, that look like those of an option."""
 _ALIKE = 0.85
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, Field
 
+from launcher.variable_settings import VariableSettings
 from rendezvous.wire.checks import CHECK_IDS
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.run import DEFAULT_MAX_RUNS, DEFAULT_PORT
@@ -21,7 +22,6 @@ from worker.settings import (
     RUN,
     START,
     NodeNumber,
-    NodeSettings,
     Settings,
     WorkerSettings,
     option,
@@ -48,7 +48,7 @@ def known_check(word: str) -> str:
     return word
 
 
-class LaunchSettings(NodeSettings):
+class LaunchSettings(VariableSettings):
     """Options of `rdzv launch`."""
 
     rdzv_id: str | None = option(

@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import IO
 
 _MAIN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "__main__.py")
@@ -42,9 +42,13 @@ class RdzvError(Exception):
 
 
 def start(
-    words: list[str], stderr: int | IO[bytes], cwd: str | os.PathLike[str] | None = None
+    words: list[str],
+    stderr: int | IO[bytes],
+    cwd: str | os.PathLike[str] | None = None,
+    env: Mapping[str, object] | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start `rdzv` with these words; its standard output is a pipe."""
+    """Start `rdzv` with these words, and these variables beside this process's own; its standard
+    output is a pipe."""
     if not sys.executable:
         raise RdzvError(
             "this Python does not know its own path, so it cannot start 'rdzv'",
@@ -56,7 +60,7 @@ def start(
         stdout=subprocess.PIPE,
         stderr=stderr,
         cwd=cwd,
-        env={**os.environ, "PATH": _path()},
+        env={**os.environ, "PATH": _path(), **{k: str(v) for k, v in (env or {}).items()}},
         start_new_session=True,
     )
 

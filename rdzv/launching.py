@@ -45,11 +45,12 @@ class Launcher:
         words: list[str],
         *,
         cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, object] | None = None,
         on_event: OnEvent | None = None,
         on_output: OnOutput | None = None,
     ) -> None:
         self._words = [words[0], "--json", "--parent", str(os.getpid()), *words[1:]]
-        self._cwd = cwd
+        self._cwd, self._env = cwd, env
         self._on_event = on_event or _ignore
         self._on_output = on_output or _show
         self._said: deque[str] = deque(maxlen=_KEPT_LINES)
@@ -101,7 +102,7 @@ class Launcher:
 
     def _live(self) -> None:
         try:
-            process = self._process = start(self._words, subprocess.PIPE, self._cwd)
+            process = self._process = start(self._words, subprocess.PIPE, self._cwd, self._env)
             if self._stopped:
                 process.terminate()
             other = threading.Thread(

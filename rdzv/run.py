@@ -286,6 +286,7 @@ def launch(
     hostlist: str | Sequence[str] | None = None,
     rdzv_id: str | None = None,
     max_restarts: int | None = None,
+    env: Mapping[str, object] | None = None,
     options: Mapping[str, object] | Sequence[str] = (),
     cwd: str | os.PathLike[str] | None = None,
     on_event: OnEvent | None = None,
@@ -304,12 +305,12 @@ def launch(
         hostlist: Machines of the run.
         rdzv_id: The run's name.
         max_restarts: How often to start the programs again when one fails.
+        env: Variables for the program of every node; no command line has their values.
         options: Every other option: `{"join_timeout": 60, "set": {"QUEUE": "a"}, "strict": True}`,
             or words as on the command line.
         cwd: The working directory of the launch, and of the programs on this machine.
         on_event: Called with each event, in a thread of rdzv's.
-        on_output: Called with each line that the programs and the launch write, in such a thread;
-            when not set, they go to `sys.stderr`.
+        on_output: Called with each line of output, likewise; when not set, `sys.stderr` gets them.
 
     Raises:
         RdzvError: It was refused: a wrong option, a name that another run has, a missing package.
@@ -325,8 +326,8 @@ def launch(
         "max_restarts": max_restarts,
     }
     program = split_command(command) if isinstance(command, str) else map(str, command)
-    words = ["launch", *option_words(given), *more_words(options), "--", *program]
-    launcher = Launcher(words, cwd=cwd, on_event=on_event, on_output=on_output)
+    words = ["launch", *option_words(given), *_names_of(env), *more_words(options), "--", *program]
+    launcher = Launcher(words, cwd=cwd, env=env, on_event=on_event, on_output=on_output)
     try:
         launcher.begun.wait()
     except BaseException:  # a Ctrl-C: nobody would know of this run
@@ -335,6 +336,11 @@ def launch(
     if not launcher.launched:
         raise launcher.refusal()
     return Run(launcher.launched["run"], launcher.launched["folder"], launcher)
+
+
+def _names_of(env: Mapping[str, object] | None) -> list[str]:
+    """Words that give these variables: the launcher's environment has their values."""
+    return [f"--env={name}" for name in env or ()]
 
 
 @named_arguments()

@@ -149,6 +149,7 @@ def _as_launcher(settings: Launching, command: tuple[str, ...]) -> tuple[Launchi
         settings = symmetric.settle(settings, os.environ, sources(type(settings)), say=_say)
     if token is not None and settings.node_rank and not settings.dry_run:
         join = symmetric.symmetric_join(settings, token)
+        os.environ.update(symmetric.own_variables(settings, os.environ))
         _work(settings.for_worker(), command, join)
     log_to_stderr(settings.log_level)
     return settings, token

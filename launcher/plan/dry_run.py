@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from launcher.plan.plan import Plan, loopback_address
+from rendezvous.talk.secret_words import HIDDEN
 from rendezvous.wire.run import NO_RESTARTS, RestartFacts
 from rendezvous.wire.table import EndpointTable, TableRow
 from rendezvous.wire.words import printable
@@ -187,6 +188,13 @@ def planned(plan: Plan) -> list[Variable]:
     return from_table(place) + told + file_variables(paths) + others + looking
 
 
+def given_lines(plan: Plan) -> Iterator[str]:
+    """The variables that a person gives to each program, as lines of the dry run."""
+    if found := plan.given.explained():
+        yield "Each program also gets:"
+        yield from (f"  {line}" for line in variable_lines(found))
+
+
 def planned_lines(variables: Sequence[Variable]) -> Iterator[str]:
     """The variables, as lines of the dry run."""
     yield "# each node's program gets these variables, in addition to its environment:"
@@ -245,7 +253,7 @@ def quoted(text: str, *words: str) -> str:
 
 def _assignment(one: Variable) -> str:
     value = one.value if one.kept is None else one.kept.value
-    return f"{one.name}={printable(quoted(value), 400)}"
+    return f"{one.name}={printable(quoted(value, HIDDEN), 400)}"
 
 
 def _reason(one: Variable) -> str:

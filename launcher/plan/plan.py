@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from pydantic import TypeAdapter, ValidationError
 
+from launcher.plan.given_variables import SHELL_NAME, GivenVariables, given_variables
 from launcher.plan.hostlist import extra_words
 from launcher.plan.template import Value
 from launcher.settings import LaunchSettings
@@ -17,7 +18,7 @@ from rendezvous.frozen import frozen
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.run import Limits
 from rendezvous.wire.types import MAX_NODES, RunId
-from rendezvous.wire.words import did_you_mean, printable, size_text
+from rendezvous.wire.words import printable, size_text
 from worker.contracts.advice import WrongCommand, use
 from worker.counts import Processes, read_size
 from worker.settings import NodeSettings
@@ -34,9 +35,7 @@ _SETTING = re.compile(r"([A-Z][A-Z0-9_]*)=(.*)\Z", re.DOTALL)
 _BY_SLOT = ("nnodes", "nproc_per_node", "address", "log_dir", "log_level")
 # What every worker has to know of the settings; the defaults are its own.
 _FOR_WORKERS = tuple(name for name in NodeSettings.model_fields if name not in _BY_SLOT)
-_ALWAYS_PASSED = ("NCCL_", "UCX_")
 _EXPORTS = re.compile(r"^[ \t]*export\b.*<<PASS_ENV>>", re.MULTILINE)
-_SHELL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +125,16 @@ class Plan:
     settings: LaunchSettings
     command: tuple[str, ...]
     site: Site
-    passed: dict[str, str]
+    given: GivenVariables
     extra: dict[str, str]
     master_addr: str = ""
     config: str = ""
     not_passed: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def passed(self) -> dict[str, str]:
+        """What every node's worker is started with."""
+        return self.given.passed
 
     @property
     def slots(self) -> int:
@@ -177,7 +181,9 @@ class Plan:
             "NODE_RANK": slot,
             "MASTER_ADDR": self.master_addr,
             "WORKER_OPTIONS": self.worker_options(slot),
-            "PASS_ENV": [f"{key}={value}" for key, value in sorted(self.passed.items())],
+            "PASS_ENV": [
+                f"{key}={value}" for key, value in sorted(self.given.of_slot(slot).items())
+            ],
             "CWD": self.site.cwd,
             "COMMAND": list(self.command),
             **({"HOST": self.site.hosts[slot]} if self.site.hosts else {}),
@@ -256,8 +262,11 @@ def make_plan(
     *,
     run: str,
     launch_id: str,
+    env_files: Sequence[tuple[str, bytes]] = (),
+    symmetric: bool = False,
 ) -> Plan:
-    """Check what was asked for and make the plan.
+    """Check what was asked for and make the plan; `env_files` and `symmetric` are as
+    `given_variables` has them.
 
     Raises:
         UsageError: A size, variable or list of processes that cannot be.
@@ -268,8 +277,8 @@ def make_plan(
         settings = settings.model_copy(update={"prefix": True})
     processes = settings.processes
     _check_processes(processes, high + settings.extra_nodes)
-    passed = _passed(settings.pass_env, environ)
-    not_passed = {} if site.loopback else _not_carried(passed, site.spec)
+    given = given_variables(settings, environ, env_files, symmetric=symmetric)
+    not_passed = {} if site.loopback else _not_carried(given.passed, site.spec)
     plan = Plan(
         run=run,
         launch_id=launch_id,
@@ -279,7 +288,7 @@ def make_plan(
         settings=settings,
         command=tuple(command),
         site=site,
-        passed={name: value for name, value in passed.items() if name not in not_passed},
+        given=given.without(not_passed),
         extra=_extra(settings.set),
         not_passed=not_passed,
     )
@@ -348,27 +357,13 @@ def _check_processes(processes: Processes, nodes: int) -> None:
         )
 
 
-def _passed(names: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
-    for name in names:
-        if name not in environ:
-            raise UsageError(
-                f"--pass-env {name}: the variable is not set here",
-                hint=did_you_mean(name, environ, "{}") or "set it, or remove the option",
-            )
-    return {
-        name: value
-        for name, value in environ.items()
-        if name in names or name.startswith(_ALWAYS_PASSED)
-    }
-
-
 def _not_carried(passed: Mapping[str, str], spec: Spec) -> dict[str, str]:
     """The variables that cannot be passed on, each with the reason."""
     found = {}
     for name, value in passed.items():
         if not _is_text(name + value):
             found[name] = "its value is not UTF-8, and a spec is"
-        elif _EXPORTS.search(spec.template) and not _SHELL_NAME.match(name):
+        elif _EXPORTS.search(spec.template) and not SHELL_NAME.match(name):
             kind = (
                 "holds an exported function of bash"
                 if name.startswith("BASH_FUNC_")

@@ -99,6 +99,11 @@ class CancelRun(Answerable):
 
 
 @frozen
+class SendSecrets(Answerable):
+    """Send the sealed variables to the registry, which has not kept them. `Done`."""
+
+
+@frozen
 class FollowEvents(Answerable):
     """Show the run's events numbered above `after` as they come. `EventsOver`."""
 

@@ -76,6 +76,7 @@ class Course:
         verdict: How the launch ended.
         refused: Why it never began.
         fault: The action that failed as nobody expected; its error is the shell's to raise.
+        sent_secrets: This launcher has begun to send the sealed variables.
         fetching: How many are under way of the last metrics, how the machines stood last, and the
             last words of the ranks.
     """
@@ -93,6 +94,7 @@ class Course:
     refused: Trouble | None = None
     fault: int | None = None
     fetching: int = 0
+    sent_secrets: bool = False
 
     def begin(self, ground: Ground, own: tuple[Left, ...], now: float) -> None:
         """The ground is made; `own` is what a former launcher of this launch has submitted."""
@@ -151,6 +153,7 @@ class Course:
         """How the run stands."""
         following = self.following
         following.came(status, now)
+        self._send_secrets(status)
         self.slots.see(status, now)
         following.errands(now)
         if status.result is None:
@@ -162,6 +165,15 @@ class Course:
             self.leaving.begin(status.result, now)
         if self.stage is not Stage.LEAVING or not self.go_if_possible(now):
             following.ask_again(now)
+
+    def _send_secrets(self, status: RunStatus) -> None:
+        """Once, as those of a former launcher may be others; and again to a registry that lost
+        them, as one does that was restarted. A try that fails is made again with a later status."""
+        missing = status.wants_secrets or not self.sent_secrets
+        if self.facts.sends_secrets and missing and status.result is None:
+            self.sent_secrets = True
+            self.desk.drop("secrets")
+            self.desk.send("secrets", do.SendSecrets)
 
     def go_if_possible(self, now: float) -> bool:
         """Fetch what is left to fetch, once the nodes may be left alone; whether they may."""

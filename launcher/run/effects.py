@@ -30,6 +30,7 @@ from launcher.show.board import Board
 from launcher.state.state_dir import MACHINES, StateDir, outlives_launch
 from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.machines import run_machines
+from rendezvous.talk.sealed import send_secrets
 from rendezvous.wire.errors import Cause, RdzvError
 from rendezvous.wire.run import Result, RunReport, SlotNews, SlotState
 from rendezvous.wire.words import printable
@@ -200,6 +201,9 @@ class Effects:
                 if clients.viewer.lines.is_elsewhere(clients.admin.base) and self._reading:
                     self._reading.cancel()  # the former owner of the run may be cut off
                 return inputs.StatusCame(number, found)
+            case do.SendSecrets():
+                await send_secrets(clients.admin, run, footing.sealed())
+                return inputs.Done(number)
             case do.CancelRun(reason=reason):
                 words = cancel_reason(reason, self._names)
                 return inputs.StatusCame(number, await clients.admin.cancel(run, words))

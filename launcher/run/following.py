@@ -94,10 +94,11 @@ class Following:
     def stop(self) -> None:
         """Follow it no longer."""
         self.desk.drop("status", "keep", "checks", "events", "metrics", "words", "errands")
+        self.desk.drop("secrets")
 
     def stop_asking(self) -> None:
         """What is known is enough; the events go on."""
-        self.desk.drop("status", "keep", "checks", "metrics", "words", "errands")
+        self.desk.drop("status", "keep", "checks", "metrics", "words", "errands", "secrets")
 
     def say_once(self, sentence: sentences.Sentence) -> None:
         """Say it, unless it was said."""

@@ -21,6 +21,7 @@ from launcher.symmetric.start import group_launch_id
 from rendezvous.talk.credentials import Credential, RunKeys, registry_credential
 from rendezvous.talk.join_string import JoinString, RegistryPlace, RegistryString, with_port
 from rendezvous.talk.macs import word_macs
+from rendezvous.talk.sealed_variables import NONCE, pack, seal
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.node import Job
 from rendezvous.wire.run import RunSpec
@@ -82,6 +83,13 @@ class Footing:
         place = self.near if is_near else self.place
         return JoinString.of(self.keys, place, key.slot, key.generation).text()
 
+    def sealed(self) -> str:
+        """The secret variables of all nodes, for the registry."""
+        given, keys = self.plan.given, self.keys
+        packed = pack(given.secrets, given.by_slot)
+        nonce = os.urandom(NONCE)
+        return seal(packed, keys.row_key, nonce, run=keys.run, launch_id=keys.launch_id)
+
     def spec(self) -> RunSpec:
         """What the registry is told of the run."""
         plan, keys, settings = self.plan, self.keys, self.plan.settings
@@ -112,6 +120,7 @@ class Footing:
                 command_words=words,
                 nnodes_source=settings.source("nnodes"),
             ),
+            secrets=[*plan.given.secrets],
             registry=_where(self.place),
             token_sha256=[
                 keys.join_token(slot, 1).sha256() for slot in range(0 if managed else plan.slots)
@@ -271,6 +280,11 @@ class Surveyor:
 
     def _write_record(self, footing: Footing) -> None:
         settings, plan = self._prepared.settings, footing.plan
+        shown = [
+            [one.name, one.value, one.reason, one.name in plan.given.by_slot]
+            for one in plan.given.explained()
+        ]
+        given = {"given": shown} if shown else {}
         record = LaunchRecord(
             run=plan.run,
             launch_id=plan.launch_id,
@@ -279,7 +293,7 @@ class Surveyor:
             owns_registry=footing.owns_registry,
             host=self._world.hostname(),
             nodes=plan.nnodes,
-            options=asdict(ProgramOptions.of(settings)) | {"command": list(plan.command)},
+            options=asdict(ProgramOptions.of(settings)) | {"command": list(plan.command)} | given,
             fingerprint=self._prepared.fingerprint(),
             pid=os.getpid(),
             started_at=time.time(),  # noqa: TID251 (for people: how old a launch is)

@@ -135,6 +135,8 @@ class Machine:
                 self.following.events_ended(said, now)
             case "metrics", _:
                 self.following.metrics_kept(now)
+            case "secrets", inputs.Done() | inputs.Unanswered():
+                pass  # the next status says whether the registry has them
             case "words", _:
                 pass  # those of the next epoch are fetched when it has ended
             case part, _ if part in _LAST:

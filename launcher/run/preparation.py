@@ -10,10 +10,19 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from launcher.options import given_as, misspelt_variables
-from launcher.plan.dry_run import check_start, command_lines, planned, planned_lines
+from launcher.options import given_as, misspelt_variables, sources
+from launcher.plan.dry_run import (
+    check_start,
+    command_lines,
+    given_lines,
+    planned,
+    planned_lines,
+)
 from launcher.plan.endpoints import read_endpoints
+from launcher.plan.env_files import read_env_files
+from launcher.plan.given_variables import shown_secrets
 from launcher.plan.losses import check_losses, loss_lines, loss_words
 from launcher.plan.named_hosts import on_named_hosts, working_folder
 from launcher.plan.plan import (
@@ -95,6 +104,7 @@ class Preparation:
         yield from loss_lines(self.plan, owns_registry=self.standing is None)
         yield from command_lines(self.plan)
         yield from planned_lines(planned(self.plan))
+        yield from (f"# {line}" for line in given_lines(self.plan))
 
     def check(self) -> None:
         """Refuse what could not be submitted, or served. Raises TemplateError, UsageError or
@@ -134,6 +144,7 @@ class Preparation:
             joins_here=settings.local_node,
             grace=settings.grace,
             orphan_timeout=settings.orphan_timeout,
+            sends_secrets=bool(self.plan.given.secrets),
         )
 
     def fingerprint(self) -> str:
@@ -144,6 +155,8 @@ class Preparation:
         secret = hashlib.sha256(self.group_secret or b"").hexdigest()
         spec = plan.site.spec
         shown = [spec.source, spec.template, plan.extra, plan.passed, plan.command]
+        if plan.given.secrets or plan.given.by_slot:  # names: a hash of a secret could be guessed
+            shown.append([*plan.given.secrets, *sorted(plan.given.by_slot)])
         text = canonical_json([*shown, options, plan.settings.nproc_per_node, secret])
         return hashlib.sha256(text).hexdigest()
 
@@ -198,8 +211,8 @@ def prepare(
     scheduler = make(settings.starter, context)
     alone = scheduler.loopback and (group_token is None or _is_loopback(settings))
     site = _site(settings, entry, logs, hosts, loopback=alone)
-    plan = make_plan(settings, command, environ, site, run=run, launch_id="to-be-made")
-    plan = replace(plan, config=read_config(settings.framework, command, environ))
+    files, symmetric = read_env_files(settings.env_file), group_token is not None
+    plan = _plan(settings, command, environ, site, run, files, symmetric=symmetric)
     needs_local = settings.local_node and scheduler.name != LOCAL
     check_start(plan)
     return Preparation(
@@ -215,11 +228,33 @@ def prepare(
             *notes,
             *_elsewhere(settings, environ),
             *_chosen(choice),
-            *check_set(plan, entry.variables, settings.starter),
-            *without_effect(plan),
-            *_own_spec(settings, entry, group_token),
+            *_notes(plan, entry, group_token),
         ),
     )
+
+
+def _plan(
+    settings: LaunchSettings,
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    site: Site,
+    run: str,
+    env_files: Sequence[tuple[str, bytes]],
+    *,
+    symmetric: bool,
+) -> Plan:
+    """The plan, with the text of the file that COMMAND names to its launcher."""
+    about: dict[str, Any] = {"run": run, "env_files": env_files, "symmetric": symmetric}
+    plan = make_plan(settings, command, environ, site, launch_id="to-be-made", **about)
+    return replace(plan, config=read_config(settings.framework, command, environ))
+
+
+def _notes(plan: Plan, entry: Entry, group_token: str | None) -> Iterator[str]:
+    """What is worth a note in what was planned."""
+    yield from check_set(plan, entry.variables, plan.settings.starter)
+    yield from without_effect(plan)
+    yield from _shown_secrets(plan)
+    yield from _own_spec(plan.settings, entry, group_token)
 
 
 def _with_addresses(settings: LaunchSettings) -> LaunchSettings:
@@ -233,6 +268,12 @@ def _is_loopback(settings: LaunchSettings) -> bool:
     """Whether all nodes of a symmetric start are on this machine."""
     host = settings.master_addr or ""
     return not settings.local_node and is_loopback(host)
+
+
+def _shown_secrets(plan: Plan) -> list[str]:
+    """Whether secrets stand on this command line, for others to read."""
+    is_flag = sources(LaunchSettings).get("env") == "--env"
+    return shown_secrets(plan.given, plan.settings) if is_flag else []
 
 
 def _elsewhere(settings: LaunchSettings, environ: Mapping[str, str]) -> list[str]:

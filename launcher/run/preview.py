@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 
-from launcher.plan.dry_run import short_command_lines
+from launcher.plan.dry_run import given_lines, short_command_lines
 from launcher.plan.plan import HIDDEN, LOCAL, Plan, Submission
 from launcher.plan.template import Value
 from launcher.schedulers.contract import Scheduler
@@ -65,6 +65,7 @@ def short_preview(
     yield "Each node then starts:"
     for line in short_command_lines(plan):
         yield printable(line, _MOST_OF_A_LINE)
+    yield from given_lines(plan)
     yield ""
     if losses:
         yield f"{losses[0].upper()}{losses[1:]}."

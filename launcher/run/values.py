@@ -72,6 +72,7 @@ class LaunchFacts:
         joins_here: Slot 0's node is started by this launcher, on this machine.
         grace: Seconds that a program has between TERM and KILL.
         orphan_timeout: Seconds that the launch goes on without its registry.
+        sends_secrets: The registry is sent sealed variables, to pass on.
     """
 
     here: Starter | None
@@ -80,6 +81,7 @@ class LaunchFacts:
     joins_here: bool
     grace: float = 10.0
     orphan_timeout: float = 120.0
+    sends_secrets: bool = False
 
     def starter_of(self, slot: int) -> Starter | None:
         """What starts the worker run of a slot."""

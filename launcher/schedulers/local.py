@@ -109,7 +109,7 @@ class LocalScheduler(Scheduler):
     def _start_of(self, run: Submission, join: str) -> tuple[list[str], dict[str, str], str]:
         """What is executed: argv, environment, and the secret beside it."""
         spec = _parse(self.prepare(run, join), run.source, join)
-        environ = outside_environment(self._context.environ) | spec.env
+        environ = outside_environment(self._context.environ) | _passed(run) | spec.env
         secret = environ.pop("RDZV_JOIN", join)
         return _with_parent(spec.argv), environ, secret
 
@@ -224,6 +224,13 @@ class LocalScheduler(Scheduler):
     def cancel_words(self, run: WorkerRun, handle: str | None) -> str:
         """See the contract."""
         return f"kill {handle}" if handle else ""
+
+
+def _passed(run: Submission) -> dict[str, str]:
+    """What every node's worker is started with, whether its spec says so or not."""
+    words = run.variables.get("PASS_ENV", [])
+    pairs = [word.partition("=") for word in words] if isinstance(words, list) else []
+    return {name: value for name, _, value in pairs}
 
 
 def _parse(text: str, source: str, join: str) -> ProcessSpec:

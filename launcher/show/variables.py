@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import click
 from launcher.plan.dry_run import KEPT, contract_of, variable_lines
 from launcher.state.find_run import find_run, registry_of
 from launcher.state.state_dir import StateDir
+from rendezvous.talk.sealed_variables import SLOT
 from rendezvous.wire.errors import NotFound, RdzvError, UsageError
 from rendezvous.wire.run import NO_RESTARTS, RestartFacts, RunStatus
 from rendezvous.wire.table import EndpointTable, TableRow
@@ -108,8 +109,16 @@ def variables_of(
     table: EndpointTable, node: int, kept: Mapping[str, Any], restarts: RestartFacts
 ) -> list[Variable]:
     """What the program of a node is given, each with its reason; as `table_lines`."""
-    command = kept.get("command", ["COMMAND"])
-    return contract_of(command, table, row_of_node(table, node), kept, {}, restarts).explained
+    command, row = kept.get("command", ["COMMAND"]), row_of_node(table, node)
+    found = contract_of(command, table, row, kept, {}, restarts).explained
+    return [*found, *_given(kept, row.slot, {one.name for one in found})]
+
+
+def _given(kept: Mapping[str, Any], slot: int, others: Collection[str]) -> Iterator[Variable]:
+    """What a person gave to each program, as the launch's record has it; of a secret no value."""
+    for name, value, reason, by_slot in kept.get("given", ()):
+        if name not in others:
+            yield Variable(name, value.replace(SLOT, str(slot)) if by_slot else value, reason)
 
 
 def row_of_node(table: EndpointTable, node: int) -> TableRow:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from launcher.options import with_sources
+from launcher.plan.env_files import read_env_files
+from launcher.plan.given_variables import given_variables
 from launcher.plan.hostlist import extra_words
 from launcher.plan.plan import check_run_id, parse_nnodes
 from launcher.settings import Launching, LaunchSettings
@@ -211,6 +213,13 @@ def symmetric_join(settings: LaunchSettings, group_token: str) -> JoinString:
     keys = RunKeys(secret, run, group_launch_id(secret, run))
     place = group_place((settings.master_addr or "").split(","), settings.port, secret)
     return JoinString.of(keys, place, node)
+
+
+def own_variables(settings: LaunchSettings, environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that a node above node 0 gives to its own program; raises UsageError."""
+    files = read_env_files(settings.env_file)
+    given = given_variables(settings, environ, files, symmetric=True)
+    return given.of_slot(settings.node_rank or 0)
 
 
 def group_place(addresses: Iterable[str], port: int, secret: bytes) -> RegistryPlace:

@@ -92,14 +92,13 @@ class LiveRun:
         self._replaced = replaced
         self.secrets: dict[Key, bytes] = {}
         """Of its nodes' credentials, each derived once."""
+        self.sealed = ""  # secret variables, as its launcher sealed them
         self.told = 0
         self.lines: deque[EventLine] = deque(maxlen=_EVENT_LINES)
         self.nodes = Waiters()
         self.people = Waiters()
-        self.starts = StartTimes(now)
-        self.metrics = Metrics()
-        self.last_words = KeptWords()
-        self.machines = Machines()
+        self.starts, self.metrics = StartTimes(now), Metrics()
+        self.last_words, self.machines = KeptWords(), Machines()
         self._end_told, self._asking, self.importing = set[int](), set[int](), set[int]()
         self.refused_joins = RefusedJoins()
         self.relay: Relay | None = None
@@ -319,6 +318,7 @@ class LiveRun:
             unwritten_seconds=self.unwritten.seconds(now),
             untold=self._untold(),
             importing=self.importing,
+            wants_secrets=bool(self.run.spec.secrets) and not self.sealed,
         )
 
     def tell_end(self, slot: int) -> None:

@@ -31,6 +31,7 @@ from rendezvous.run.leases import DOUBT_SWEEPS, SWEEP_SECONDS, Key
 from rendezvous.serving.answers import Body
 from rendezvous.serving.connection import CloseReason, Connection
 from rendezvous.talk.credentials import Credential
+from rendezvous.wire.asked import DrainRequest
 from rendezvous.wire.errors import (
     Fenced,
     Mismatch,
@@ -48,7 +49,6 @@ from rendezvous.wire.node import JoinReply, JoinRequest, Refusal
 from rendezvous.wire.relay import RelayMail, RelayPost, RelayReply
 from rendezvous.wire.reports import ExitReport, Report, ReportReply
 from rendezvous.wire.run import (
-    DrainRequest,
     EventLine,
     Phase,
     RunList,
@@ -384,6 +384,7 @@ def _join_reply(access: Access, live: LiveRun, request: JoinRequest) -> JoinRepl
         join_timeout_seconds=run.spec.limits.join_timeout_seconds,
         arm_timeout_seconds=run.spec.limits.arm_timeout_seconds,
         fence_timeout_seconds=run.spec.fence_seconds,
+        secrets=run.spec.secrets,
     )
 
 

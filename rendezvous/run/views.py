@@ -353,9 +353,10 @@ def run_status(
     unwritten_seconds: float = 0.0,
     untold: Sequence[int] = (),
     importing: Collection[int] = (),
+    wants_secrets: bool = False,
 ) -> RunStatus:
     """Everything that a person wants to see; `trouble` is what the registry itself has, `importing`
-    the slots whose ranks import torch."""
+    the slots whose ranks import torch, `wants_secrets` that its launcher is to send them."""
     sealed = {row.slot: row.address for row in run.table.rows} if run.table and slots else {}
     words, topic = reason_and_topic(run, now, trouble)
     if leases.is_holding(now):
@@ -370,6 +371,7 @@ def run_status(
         topic=topic,
         trouble=trouble,
         unwritten_seconds=unwritten_seconds,
+        wants_secrets=wants_secrets,
         min_nodes=run.spec.min_nodes,
         max_nodes=run.spec.max_nodes,
         spares=run.spec.spares,

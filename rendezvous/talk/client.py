@@ -27,6 +27,7 @@ from rendezvous.talk.network import UNREACHED, Line, Network, Request
 from rendezvous.talk.own_name import own_name
 from rendezvous.talk.retry import RANDOM, persistently, retry_pause
 from rendezvous.version import rdzv_version
+from rendezvous.wire.asked import DrainRequest, RestartRequest
 from rendezvous.wire.errors import (
     Mismatch,
     Moved,
@@ -49,9 +50,7 @@ from rendezvous.wire.reports import (
     ReportReply,
 )
 from rendezvous.wire.run import (
-    DrainRequest,
     EventLine,
-    RestartRequest,
     RunList,
     RunReport,
     RunSpec,

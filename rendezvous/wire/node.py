@@ -314,3 +314,6 @@ class JoinReply(Wire):
         description="Of a run that continues after a node's loss: a node without any answer from "
         "its registry for this time has ended its program by then.",
     )
+    secrets: list[ShortWords] = Field(
+        [], description="Names of the sealed variables that the node fetches before it starts."
+    )

@@ -11,6 +11,7 @@ from rendezvous.enums import StrEnum
 from rendezvous.wire.features import Features, Notes
 from rendezvous.wire.node import CheckId, Finding, Job
 from rendezvous.wire.refused import RefusedAsk
+from rendezvous.wire.sealed import MOST_SECRETS
 from rendezvous.wire.types import (
     MAX_NODES,
     STRICT,
@@ -187,25 +188,6 @@ class SlotNews(Wire):
     )
 
 
-class RestartRequest(Wire):
-    """`POST /v1/runs/{run}/restart`."""
-
-    reason: Annotated[str, Field(max_length=300)] = Field(
-        "asked for", description="Why, for those who look at the run."
-    )
-
-
-class DrainRequest(Wire):
-    """`POST /v1/runs/{run}/slots/{slot}/drain`."""
-
-    seconds: Annotated[Seconds, Field(le=86_400)] = Field(
-        0.0, description="Until the node must be gone."
-    )
-    reason: Annotated[str, Field(max_length=300)] = Field(
-        "", description="Why, for those who look at the run."
-    )
-
-
 class Limits(BaseModel):
     """Times and counts of one run; every one can be set by the person."""
 
@@ -264,6 +246,9 @@ class RunSpec(BaseModel):
     )
     job: Job = Job()
     features: Features = Field({}, description="Options of features, by their names.")
+    secrets: Annotated[list[ShortWords], Field(max_length=MOST_SECRETS)] = Field(
+        [], description="Names of variables that the launcher sends sealed to all nodes."
+    )
     registry: ShortWords = Field("", description="Where nodes reach the registry, for messages.")
     token_sha256: Annotated[list[Digest], Field(max_length=MAX_NODES)] = Field(
         [], description="Join tokens of generation 1, by slot; may be empty."
@@ -398,6 +383,11 @@ class RunStatus(Wire):
         [], description="Of a finished run: slots without a node that nothing notified of the end."
     )
     features: Notes = Field({}, description="Newest findings of features, by their names.")
+    wants_secrets: bool = Field(
+        False,
+        description="The registry's process has not the sealed variables of the run: its launcher "
+        "sends them, again after a restart of the registry.",
+    )
 
 
 class Round(Wire):

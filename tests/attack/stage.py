@@ -160,12 +160,13 @@ class Stage:
 
     def request(self, method: str, route: str, run: str = DEMO) -> tuple[str, Any]:
         """Path and body of a request of this route that is right in all but the credential."""
-        made = NEW if method == "PUT" and run == DEMO else run
+        made = NEW if (method, route) == ("PUT", "/v1/runs/{run}") and run == DEMO else run
         bodies: dict[tuple[str, str], Any] = {
             ("PUT", "/v1/tenants/{tenant}"): {"prefix": "added-", "sha256": "a" * 64},
             ("PUT", "/v1/runs/{run}"): self.mine.spec(2).model_dump(mode="json"),
             ("POST", "/v1/runs/{run}/restart"): {"reason": "new data"},
             ("POST", "/v1/runs/{run}/slots/{slot}/drain"): {"seconds": 60.0, "reason": "repair"},
+            ("PUT", "/v1/runs/{run}/secrets"): {"sealed": "AQID"},
             ("POST", "/v1/runs/{run}/slots/{slot}"): {"generation": 2, "state": "running"},
             ("POST", "/v1/runs/{run}/slots/{slot}/refusal"): {
                 "hostname": "host0",
@@ -221,6 +222,7 @@ class Stage:
         told += [repr(host.views.orders(now)).encode() for host in hosts]
         told += [b"%d" % host.relay.held_bytes if host.relay else b"" for host in hosts]
         told += [host.last_words.after(0) for host in hosts]
+        told += [host.sealed.encode() for host in hosts]
         states = [repr(host.run) for host in hosts]
         return [repr(vars(self.journal))], states, silence, told, self._runs()
 

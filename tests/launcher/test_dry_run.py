@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from launcher.plan.dry_run import check_start, command_lines, planned, planned_lines
+from launcher.plan.dry_run import check_start, command_lines, given_lines, planned, planned_lines
 from launcher.plan.plan import HIDDEN, Here, Plan, Site, Spec
 from launcher.run.preview import preview
 from launcher.schedulers.contract import Scheduler, SchedulerContext
@@ -229,6 +229,19 @@ def test_a_variable_that_forbids_what_is_required_is_refused_before_anything_is_
     assert list(tmp_path.iterdir()) == []
 
 
+def test_variables_of_a_person_are_shown_with_what_gave_them_and_no_secret() -> None:
+    assert list(given_lines(plan())) == []
+    made = plan(env=["LR=0.{slot}", "API_KEY=hush-{slot}", "ODD=hush"], secret_env=["ODD"])
+    assert list(given_lines(made)) == [
+        "Each program also gets:",
+        "  LR='0.{slot}'     # set by --env",
+        "  API_KEY=(hidden)  # set by --env; a secret, which travels sealed",
+        "  ODD=(hidden)      # set by --env; a secret, which travels sealed",
+    ]
+    assert made.submission(1, 1).variables["PASS_ENV"] == ["LR=0.1"]
+    assert "hush" not in repr(made.submission(1, 1)) + "\n".join(planned_lines(planned(made)))
+
+
 # ---- the sealed table ---------------------------------------------------------------------------
 
 
@@ -289,6 +302,20 @@ def test_of_each_framework_all_is_shown_that_its_program_is_given(framework: str
         assert {name: shlex.split(value) for name, _, value in shown} == {
             name: [value] for name, value in given.items()
         }
+
+
+def test_of_a_table_the_variables_of_a_person_are_shown_but_for_those_that_it_decides() -> None:
+    rows = [
+        ["A", "x-{slot}", "set by --env", True],
+        ["B", "x-{slot}", "set by --env-file f", False],
+        ["MASTER_PORT", "1", "set by --env", False],
+    ]
+    lines = list(table_lines(table(), "", 1, {"given": rows}))
+    assert [" ".join(line.split()) for line in lines[-4:-2]] == [
+        "A=x-1 # set by --env",
+        "B='x-{slot}' # set by --env-file f",
+    ]
+    assert not any(line.startswith("MASTER_PORT=1 ") for line in lines)
 
 
 def test_a_rank_that_is_not_in_the_table_is_named_with_those_that_are() -> None:

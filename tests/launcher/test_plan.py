@@ -291,10 +291,10 @@ def test_a_run_has_no_more_slots_than_nodes_can_have(
 
 
 def test_what_nccl_and_ucx_are_told_reaches_the_workers_unasked() -> None:
-    environ = {"NCCL_SOCKET_IFNAME": "=eth0", "UCX_TLS": "a b", "HF_TOKEN": "x", "MY_NCCL_": "y"}
+    environ = {"NCCL_SOCKET_IFNAME": "=eth0", "UCX_TLS": "a b", "HF_HOME": "x", "MY_NCCL_": "y"}
     assert plan(environ).passed == {"NCCL_SOCKET_IFNAME": "=eth0", "UCX_TLS": "a b"}
-    assert plan(environ, pass_env=["HF_TOKEN"]).submission(1, 1).variables["PASS_ENV"] == [
-        "HF_TOKEN=x",
+    assert plan(environ, pass_env=["HF_HOME"]).submission(1, 1).variables["PASS_ENV"] == [
+        "HF_HOME=x",
         "NCCL_SOCKET_IFNAME==eth0",
         "UCX_TLS=a b",
     ]

@@ -13,12 +13,11 @@ from click.testing import Result as Done
 from launcher.run import requests
 from launcher.run.requests import after_drain, after_restart, slot_of
 from launcher.state import find_run
+from rendezvous.wire.asked import DrainRequest, RestartRequest
 from rendezvous.wire.errors import ExitCode, RdzvError, Unavailable
 from rendezvous.wire.run import (
-    DrainRequest,
     EpochEnd,
     Phase,
-    RestartRequest,
     Result,
     RunStatus,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -315,3 +316,58 @@ def test_a_machine_is_a_value_that_can_be_copied_and_compared() -> None:
     assert one.machine == other.machine == copy.deepcopy(one.machine)
     one.signal()
     assert one.machine != other.machine
+
+
+# ---- secrets ------------------------------------------------------------------------------------
+
+SENDS = replace(facts(), sends_secrets=True)
+
+
+def sends(drive: Drive) -> int:
+    """How often it has begun to send the sealed variables."""
+    return len(drive.of(do.SendSecrets))
+
+
+def test_the_secrets_are_sent_once_and_again_to_a_registry_that_has_lost_them() -> None:
+    drive = Drive.new(SENDS).following()
+    drive.status(wants_secrets=True)
+    assert sends(drive) == 1
+    drive.answer(do.SendSecrets)
+    drive.status(version=2)
+    assert sends(drive) == 1
+    drive.status(wants_secrets=True)  # it was restarted
+    assert sends(drive) == 2
+    drive.refuse(do.SendSecrets, SILENT)
+    drive.status(wants_secrets=True)
+    assert sends(drive) == 3
+    drive.status(wants_secrets=True)  # the try before it hangs
+    assert (sends(drive), len(drive.all_open(do.SendSecrets))) == (4, 1)
+
+
+def test_a_launch_that_is_taken_up_again_sends_its_own_secrets() -> None:
+    """Those of the launcher before it may be others; a standing registry still has them."""
+    drive = Drive.new(SENDS).following()
+    drive.status()
+    assert sends(drive) == 1
+
+
+def test_a_registry_that_refuses_the_secrets_ends_the_launch() -> None:
+    drive = Drive.new(SENDS).following()
+    drive.status(wants_secrets=True)
+    drive.refuse(do.SendSecrets, FOREIGN)
+    assert drive.all_open(do.CancelRun)
+
+
+def test_no_secrets_are_sent_where_there_are_none_or_the_run_is_over() -> None:
+    drive = Drive.new().following()
+    drive.status(wants_secrets=True)
+    late = Drive.new(SENDS).following()
+    late.came(over(left=False, wants_secrets=True))
+    assert (sends(drive), sends(late)) == (0, 0)
+
+
+def test_secrets_that_are_on_their_way_are_no_more_once_the_nodes_have_left() -> None:
+    drive = Drive.new(SENDS).following()
+    drive.status(wants_secrets=True)
+    drive.came(over())
+    assert not drive.all_open(do.SendSecrets)

@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,20 @@ async def test_a_local_worker_run_gets_its_words_and_the_launchers_environment_a
     del found["env"]["RDZV_JOIN_FILE"]
     found["env"].pop("LC_CTYPE", None)  # Python's own, where no locale is set
     assert found["env"] == environ | {"A": "on", "B": "1", "HOME": "/h"}
+
+
+async def test_a_local_worker_run_gets_what_is_passed_on_and_its_spec_counts_more(
+    folder: Path,
+) -> None:
+    scheduler, out = local(folder, {"A": "0", "HOME": "/"}), folder.parent / "dump"
+    run = own_run(spec(sys.executable, "-c", DUMP, str(out), B="2"))
+    passed = {"PASS_ENV": ["A=1=1", "B=1", "C="]}
+    given = replace(run, variables=run.variables | passed)
+    assert (
+        await ended(scheduler, await scheduler.submit(given, join_text(1)))
+    ).state is SlotState.ENDED
+    found = json.loads(out.read_text())["env"]
+    assert [found.get(name) for name in ("A", "B", "C", "HOME")] == ["1=1", "2", "", "/"]
 
 
 @pytest.mark.parametrize("has_variable", [True, False])

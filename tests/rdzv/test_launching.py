@@ -100,6 +100,19 @@ def test_a_run_is_launched_followed_and_leaves_nothing(tmp_path: Path, state: Pa
 
 
 @pytest.mark.real_time
+def test_variables_reach_the_programs_and_no_command_line_has_their_values(tmp_path: Path) -> None:
+    env = {"API_KEY": "canary-5", "LR": 0.1}
+    output: list[str] = []
+    script = f"echo $(printenv API_KEY | wc -c) $LR; until [ -e {tmp_path}/go ]; do sleep 0.1; done"
+    run = rdzv.launch(shell(script), **SH, env=env, on_output=output.append)
+    until(lambda: {"[0] 9 0.1", "[1] 9 0.1"} <= set(output))
+    assert processes_with("canary-5") == []
+    (tmp_path / "go").touch()
+    assert run.wait(SECONDS).ok
+    assert "API_KEY" not in os.environ
+
+
+@pytest.mark.real_time
 @pytest.mark.nightly
 def test_a_run_that_fails_has_its_exit_code_and_its_cause(
     capfd: pytest.CaptureFixture[str],

@@ -213,7 +213,7 @@ def test_all_that_a_launch_says_is_told_and_no_output_before_it_has_its_name(
     words += ["--hostlist=n3,n1", "--rdzv-id=r7", "--max-restarts=6", "--strict"]
     begin = ["launch", "--json", "--parent", str(os.getpid())]
     expected = [*begin, *words, "--join-timeout=9", "--", "train.py", "3", "x y"]
-    assert world.started == [(expected, subprocess.PIPE, "/there")]
+    assert world.started == [(expected, subprocess.PIPE, "/there", None)]
     logged = [record.message for record in caplog.records]
     assert [line.endswith("failed; the run continues") for line in logged] == [True, True]
     with pytest.raises(rdzv.RunFailed) as raised:

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from rendezvous.registry.bereft import launcher_ended
+from rendezvous.wire.asked import DrainRequest
 from rendezvous.wire.errors import NotFound, RunExists, RunOver
 from rendezvous.wire.reports import AckReport, ExitReport
-from rendezvous.wire.run import DrainRequest, Phase, SlotNews, SlotState
+from rendezvous.wire.run import Phase, SlotNews, SlotState
 from rendezvous.wire.watch import read_view
 from tests.support.driver import make_probe
 from tests.support.registry import Launch

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from rendezvous.run import events
 from rendezvous.run.events import Event
 from rendezvous.run.state import Run
+from rendezvous.wire.asked import DrainRequest
 from rendezvous.wire.errors import RdzvError
 from rendezvous.wire.reports import DepartReport, Report
-from rendezvous.wire.run import DrainRequest, Phase
+from rendezvous.wire.run import Phase
 
 if TYPE_CHECKING:
     from tests.simulation.agents import Process

@@ -79,6 +79,14 @@ class Join(Effect):
 
 
 @frozen
+class FetchSecrets(Effect):
+    """Fetch the sealed variables of the run, and open them."""
+
+    limit: float
+    pause: bool = False
+
+
+@frozen
 class Refuse(Effect):
     """Tell the registry why this node does not join, while it may still come up."""
 

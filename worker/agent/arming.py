@@ -88,6 +88,7 @@ def arm(
     *,
     socket: str,
     resolved: Mapping[str, Addresses],
+    secrets: Mapping[str, str] | None = None,
 ) -> Armed | NotArmed:
     """Check the table, take it into the hosts file, see that the program can start on it.
 
@@ -98,8 +99,9 @@ def arm(
         hosts: Where names are written.
         socket: The path of the agent's socket; empty when there is none.
         resolved: Where hostnames lead here already.
+        secrets: The run's sealed variables.
     """
-    work = _Arming(asked, spec, environment, socket)
+    work = _Arming(asked, spec, environment, socket, secrets or {})
     try:
         contract = work.prepare()
         work.write_hosts(hosts, resolved)
@@ -119,6 +121,7 @@ class _Arming:
     spec: NodeSpec
     environment: AgentEnvironment
     socket: str
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     folder: str = ""
     bin: str = ""
     notices: list[Notice] = field(default_factory=list)
@@ -214,6 +217,8 @@ class _Arming:
             )
         except UsageError as exc:
             raise CannotArm("contract", exc.message) from exc
+        if self.secrets:
+            contract = replace(contract, secrets=self.secrets)
         if contract.forks is None and SHUTDOWN in contract.variables:
             python = self.environment.look_python(contract.argv[0], contract.environment(environ))
             if words := why_killed_early(python.torch):

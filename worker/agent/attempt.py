@@ -194,6 +194,8 @@ def _arm_next(turn: Turn) -> None:
     epoch = turn.node.epoch
     if epoch is None or epoch.table is None or turn.node.member is None:
         return
+    if turn.node.member.lacks:  # nothing starts without the sealed variables
+        return
     turn.set(epoch=replace(epoch, table=None, digest="", armed_for=epoch.digest))
     turn.begin(
         do.Arm,

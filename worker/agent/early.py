@@ -20,6 +20,7 @@ from typing import Any
 
 from rendezvous.frozen import frozen
 from rendezvous.secret_variables import SECRET_VARIABLES
+from rendezvous.talk.secret_words import is_secret
 from rendezvous.wire.errors import RdzvError
 from worker.contracts.framework import HOOK
 from worker.contracts.looking import with_hook
@@ -166,10 +167,12 @@ def changes(given: Mapping[str, str], env: Mapping[str, str]) -> Changes:
 def order_of(argv: Sequence[str], given: Mapping[str, str], env: Mapping[str, str]) -> bytes | None:
     """What turns a torchrun that was begun in the environment `given` into one begun in `env`.
 
-    None where a variable has changed that an import may have read.
+    None where a variable has changed that an import may have read; none of torchrun's reads a
+    secret, and those come after it has begun.
     """
     found = changes(given, env)
-    return None if found.seen else found.order(argv=[latin(word) for word in argv])
+    seen = {name for name in found.seen if not is_secret(name)}
+    return None if seen else found.order(argv=[latin(word) for word in argv])
 
 
 def latin(text: str) -> str:

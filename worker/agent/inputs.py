@@ -116,6 +116,11 @@ class Joined(Answer):
 
 
 @frozen
+class NotSent(Answer):
+    """The registry has not been sent the sealed variables yet."""
+
+
+@frozen
 class Viewed(Answer):
     """The newest news."""
 

@@ -23,7 +23,7 @@ from rendezvous.wire.errors import (
 from rendezvous.wire.node import JoinRequest
 from rendezvous.wire.words import few
 from worker.agent import actions as do
-from worker.agent import inputs, watching
+from worker.agent import inputs, secrets, watching
 from worker.agent.faults import join_timed_out, look_hangs, other_key
 from worker.agent.notices import Note
 from worker.agent.state import Cause, Joining, Member, Turn
@@ -121,7 +121,10 @@ def _joined(turn: Turn, said: inputs.Joined, offer: JoinRequest) -> None:
         incarnation=reply.incarnation,
         offer=few(f"{one.address} ({one.interface})" for one in offer.candidates),
     )
-    watching.watch(turn)
+    if reply.secrets:
+        secrets.fetch(turn, reply.secrets)
+    else:
+        watching.watch(turn)
 
 
 def _signed(offer: JoinRequest) -> frozenset[str]:

@@ -26,6 +26,7 @@ from worker.agent import (
     looking,
     machine_samples,
     reports,
+    secrets,
     watching,
     worlds,
 )
@@ -103,6 +104,8 @@ def step(node: Node, said: inputs.Input, now: float) -> tuple[Node, tuple[do.Act
 def _answered(turn: Turn, asked: do.Effect, said: inputs.Input) -> None:
     """Go on with what came of an effect."""
     match asked:
+        case do.FetchSecrets():
+            secrets.answered(turn, asked, said)
         case do.Watch():
             watching.answered(turn, asked, said)
         case do.Tell():

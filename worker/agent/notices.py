@@ -30,6 +30,7 @@ class Note(Enum):
         _INFO,
         "joined run '{run}' at {base} as slot {slot} (incarnation {incarnation}), offering {offer}",
     )
+    NO_SECRETS = _INFO, "this node waits for the secret variables ({names}): {problem}"
     RUN_WAITS = _INFO, "{reason}"
     REGISTRY_SILENT = _INFO, "the registry does not answer, {left:.0f} s left: {problem}"
     REGISTRY_NOT_NOW = (

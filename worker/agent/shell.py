@@ -26,6 +26,7 @@ from worker.agent.begun import Begun, begins_early
 from worker.agent.environment import AgentEnvironment, Listener
 from worker.agent.metrics import Metrics
 from worker.agent.notices import Note, Notice, notice, text_of
+from worker.agent.opened_secrets import OpenedSecrets
 from worker.agent.own_words import own_word
 from worker.agent.running import Running
 from worker.agent.session import one_try, talk
@@ -84,6 +85,7 @@ class NodeShell:
         self._listener: Listener | None = None
         self._port: int | None = None
         self._offers_loopback = False
+        self._secrets = OpenedSecrets()
         self._remote = RemoteCommands(client, join, allowed=spec.remote)
         self._remote_work: asyncio.Task[None] | None = None
         self._metrics = Metrics(client, join.run, join.slot)
@@ -253,6 +255,8 @@ class NodeShell:
         match asked:
             case do.Connect() | do.Join() | do.Refuse() | do.Watch() | do.Tell() | do.CloseClient():
                 return await talk(asked, self._client, spec.join)
+            case do.FetchSecrets():
+                return await self._secrets.fetch(asked, self._client, spec.join)
             case do.RestoreHosts():
                 return await self._restore_hosts(asked)
             case do.Listen():
@@ -342,6 +346,7 @@ class NodeShell:
             *(asked, self._spec, self._environment, self._hosts),
             socket=self._socket.path,
             resolved=resolved,
+            secrets=self._secrets.values,
         )
         if isinstance(answer, inputs.Armed):
             return replace(answer, warm=await self._begun.arm(answer.contract))

@@ -94,6 +94,7 @@ class Member:
         held_at: Since when the next watch waits for what it is to bring; None: it does not wait.
         had_last_try: Whether the try with which the orphan time-out ends was made since.
         why_silent: What the last try that failed has shown.
+        lacks: Names of the run's sealed variables, as long as they have not come.
         look: The number of the newest look that it has heard of.
         views: Those of the views of output that it has heard of, the newest last.
         waiting: What of them this node has nothing for yet: it has no ranks, or others.
@@ -112,6 +113,7 @@ class Member:
     held_at: float | None = None
     had_last_try: bool = False
     why_silent: str = ""
+    lacks: tuple[str, ...] = ()
     look: int = 0
     views: tuple[int, ...] = ()
     waiting: tuple[ViewOrder, ...] = ()

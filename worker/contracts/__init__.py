@@ -103,6 +103,7 @@ class Contract:
             to every other node; a remote command on this node is given them.
         path_first: A folder in front of the program's PATH; empty: none.
         forks: What is forked in its place, where that was asked for and can be.
+        secrets: The run's sealed variables, in place of the user's own.
     """
 
     argv: list[str]
@@ -117,10 +118,12 @@ class Contract:
     withheld: dict[str, str] = field(default_factory=dict)
     path_first: str = ""
     forks: Forks | None = None
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
         """The program's environment: the user's own, but for what the contract says."""
-        kept = {name: value for name, value in environ.items() if name not in self.removed}
+        given = {**environ, **self.secrets}
+        kept = {name: value for name, value in given.items() if name not in self.removed}
         found = kept | self.variables
         if self.path_first:
             found["PATH"] = f"{self.path_first}:{found.get('PATH', '')}".rstrip(":")

@@ -10,13 +10,19 @@ from pydantic import BaseModel, Field
 from rendezvous.registry.caller import Caller, RunPath, SlotPath, creator, maker
 from rendezvous.registry.route import BodyRule, make_router
 from rendezvous.registry.routes import RUN, SLOT
-from rendezvous.wire.run import DrainRequest, RestartRequest, RunSpec, RunStatus, SlotNews
+from rendezvous.wire.asked import DrainRequest, RestartRequest
+from rendezvous.wire.reports import ReportReply
+from rendezvous.wire.run import RunSpec, RunStatus, SlotNews
+from rendezvous.wire.sealed import SealedVariables
 from rendezvous.wire.words import printable
 
 router = make_router()
 
 MAX_SPEC_BYTES = 4 * 1024 * 1024
 """The limit of a spec, which has a token for each slot."""
+
+_MAX_SECRETS_BYTES = 96 * 1024
+"""The limit of a body with sealed variables."""
 
 Maker = Annotated[Caller, Security(maker)]
 
@@ -59,3 +65,12 @@ async def restart(caller: Maker, body: RestartRequest) -> RunStatus:
 async def drain(caller: Maker, slot: SlotPath, body: DrainRequest) -> RunStatus:
     """Show the programs that this slot's node will leave, and stop all of them before."""
     return await caller.service.drain(caller.live, slot, body)
+
+
+@router.put(f"{RUN}/secrets")
+async def send_secrets(
+    caller: Maker, body: Annotated[SealedVariables, BodyRule(_MAX_SECRETS_BYTES)]
+) -> ReportReply:
+    """Sealed variables for the run's nodes; kept in memory alone, as they came."""
+    caller.live.sealed = body.sealed
+    return ReportReply(seq=caller.live.news_seq)

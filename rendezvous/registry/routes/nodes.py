@@ -32,6 +32,7 @@ from rendezvous.wire.pace import ClockReply
 from rendezvous.wire.protocol import PROTOCOL, Greeting
 from rendezvous.wire.relay import RelayMail, RelayPost, RelayReply
 from rendezvous.wire.reports import AckReport, ExitReport, Report, ReportReply
+from rendezvous.wire.sealed import SealedVariables
 from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.types import Digest
 from rendezvous.wire.watch import LONGEST_POLL_SECONDS, NodeView
@@ -160,6 +161,12 @@ async def table(caller: Annotated[Caller, Security(reader)], digest: str) -> Bod
     if run.table is None or run.digest != digest:
         raise NotFound(f"run '{run.id}' has no table {printable(digest, 64)} now")
     return Body(run.attempt.written)
+
+
+@router.get(f"{NODE}/secrets")
+async def secrets(caller: Node) -> SealedVariables:
+    """The run's sealed variables, or none yet."""
+    return SealedVariables(sealed=caller.live.sealed)
 
 
 # --- beside it

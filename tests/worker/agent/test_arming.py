@@ -79,11 +79,13 @@ class Bench:
         socket: str = "/s",
         *,
         of_generations: bool = False,
+        secrets: Mapping[str, str] | None = None,
     ) -> Any:
         """What comes of the table."""
         offered = frozenset(row.mac for row in given.rows if row.slot == self.slot)
         asked = Arm(7, given, given.digest(), former, offered, self.restarts, of_generations)
-        return arm(asked, self.spec, self.environment, self, socket=socket, resolved={})
+        told: Any = {"socket": socket, "resolved": {}, "secrets": secrets}
+        return arm(asked, self.spec, self.environment, self, **told)
 
 
 def raises(error: Exception) -> Any:
@@ -175,6 +177,15 @@ def test_the_program_is_told_of_nodes_that_were_replaced_where_it_never_restarts
     variables = bench.arm().contract.variables
     names = ("RDZV_REPLACEMENTS", "RDZV_RESTARTS", "RDZV_MAX_RESTARTS", "RDZV_LAST_FAILURE")
     assert [variables[name] for name in names] == ["2", "0", "0", words]
+
+
+def test_the_program_and_remote_commands_are_given_the_secrets_and_the_table_counts_more() -> None:
+    secrets = {"HF_TOKEN": "hush", "A": "hush", "RDZV_EPOCH": "9", "RDZV_TOKEN": "hush"}
+    contract = Bench({}).arm(secrets=secrets).contract
+    assert "hush" not in repr(contract)
+    for found in (contract.environment({"A": "1"}), contract.served_environment({"A": "1"})):
+        assert (found["HF_TOKEN"], found["A"], found["RDZV_EPOCH"]) == ("hush", "hush", "1")
+        assert "RDZV_TOKEN" not in found
 
 
 def test_nccls_log_is_of_its_epoch_in_a_folder_of_its_launch_whatever_the_path_looks_like() -> None:

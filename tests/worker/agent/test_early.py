@@ -25,7 +25,7 @@ from tests.support.waiting import soon
 from tests.worker.programs.started import PROGRAMS, Recording, is_gone
 from tests.worker.test_table import join, table
 from worker.agent import early as early_module
-from worker.agent.early import EarlyTorchrun, order_of
+from worker.agent.early import EarlyTorchrun, changes, order_of
 from worker.contracts import FRAMEWORKS, make_contract
 from worker.contracts.framework import HOOK, Paths
 from worker.contracts.variables import ProgramOptions
@@ -335,6 +335,13 @@ def test_what_an_import_may_have_read_must_not_have_changed() -> None:
     ):
         assert order_of(["torchrun"], given, {**changed, name: "1"}) is None
     assert order_of(["torchrun"], given, {"PATH": "/bin", "PET_NNODES": "2"}) is None
+
+
+def test_a_secret_that_comes_later_is_none_that_an_import_of_torchruns_has_read() -> None:
+    order = order_of(["torchrun"], {"A": "1"}, {"A": "1", "HF_TOKEN": "x", "API_KEY": "y"})
+    assert json.loads(order or b"")["set"] == {"HF_TOKEN": "x", "API_KEY": "y"}
+    assert order_of(["torchrun"], {"A": "1"}, {"A": "1", "HF_TOKEN": "x", "B": "2"}) is None
+    assert changes({}, {"HF_TOKEN": "x"}).seen == {"HF_TOKEN"}  # of a person's imports one may
 
 
 @pytest.mark.parametrize(("theirs", "path"), [({}, HOOK), ({"PYTHONPATH": "/a"}, f"{HOOK}:/a")])
