@@ -4,27 +4,36 @@ from __future__ import annotations
 
 import math
 import os
-import re
-import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import click
+from click.shell_completion import CompletionItem
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
+from launcher.run_file.fields import (
+    extra_of,
+    flag_of,
+    number_instead,
+    number_kind,
+    number_text,
+    variables_of,
+    without_none,
+)
+from launcher.run_file.values import read_run_file
 from launcher.settings import LaunchSettings, ServeSettings
-from launcher.toml_words import Kind, for_table, for_unknown, for_value
-from rendezvous.compat import tomllib
 from rendezvous.secret_variables import SECRET_VARIABLES
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.words import did_you_mean
-from worker.settings import RUN, Settings, Sources, WorkerSettings
+from worker.settings import RUN, NodeSettings, Settings, Sources, WorkerSettings
 
 Model = TypeVar("Model", bound=Settings)
 Command = TypeVar("Command", bound=Callable[..., Any])
-Completion = Callable[[click.Context, click.Parameter, str], list[str]]
+Completion = Callable[[click.Context, click.Parameter, str], "list[str] | list[CompletionItem]"]
+FindFile = Callable[[click.Context, str], Path]
+_FILE = f"{__name__}.file"
 
 
 class SettingsOption(click.Option):
@@ -37,27 +46,39 @@ class SettingsOption(click.Option):
 
 
 def options_from(
-    model: type[Settings], complete: Mapping[str, Completion] | None = None
+    model: type[Settings],
+    complete: Mapping[str, Completion] | None = None,
+    find: FindFile | None = None,
 ) -> Callable[[Command], Command]:
-    """A decorator that gives a click command one option for each field of the model.
+    """A decorator that gives a click command one option for each field of the model, and `--file`.
 
-    `complete` holds what completes the values of a field in a shell.
+    Args:
+        model: The settings.
+        complete: What completes the values of a field in a shell.
+        find: Finds the run file that a word names which is no file; raises UsageError.
     """
 
     def decorate(function: Command) -> Command:
         for name, field in reversed(model.model_fields.items()):
             function = _option(name, field, (complete or {}).get(name))(function)
+        has_command = issubclass(model, NodeSettings)
+        what = "Options and COMMAND" if has_command else "Options"
+        what += " in a file, TOML or YAML"
+        if find is not None:
+            what = "All of a run in a file, TOML or YAML; or a former RUN again"
         return click.option(
-            "--config",
+            "-f",
+            "--file",
             cls=SettingsOption,
             group=RUN,
-            type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            envvar="RDZV_CONFIG",
+            basic=find is not None,
+            envvar="RDZV_FILE",
             is_eager=True,
             expose_value=False,
-            callback=_load_file(model),
-            metavar="FILE",
-            help="TOML file with options by name. Flags and environment variables override it.",
+            callback=_load_file(model, find, has_command=has_command),
+            shell_complete=(complete or {}).get("file"),
+            metavar="FILE|RUN" if find else "FILE",
+            help=f"{what}. See 'rdzv docs run-file'.",
         )(function)
 
     return decorate
@@ -89,8 +110,8 @@ class _InWords:
             number = kind(value)
         except ValueError:
             metavar, default = (param.metavar, param.default) if param else (None, None)
-            takes = _number_text(kind, metavar, default)
-            return f"takes {takes}; {value!r} is not one{_instead(value, metavar)}"
+            takes = number_text(kind, metavar, default)
+            return f"takes {takes}; {value!r} is not one{number_instead(value, metavar)}"
         is_low = least is not None and number < least
         bound = f"at least {least:.10g}" if is_low else f"at most {most:.10g}"
         return f"cannot be {value}: it must be {bound}"
@@ -123,26 +144,6 @@ def _as_given(param: click.Parameter, ctx: click.Context | None) -> str:
     return param.opts[-1] if param.opts[-1].startswith("--") else param.opts[0]
 
 
-def _number_text(kind: type, metavar: str | None, default: object) -> str:
-    """What an option takes, with an example: its default, where it has one that says something."""
-    unit = "a whole number" if kind is int else "a number"
-    unit += " of seconds" if metavar == "SECONDS" else ""
-    is_number = isinstance(default, (int, float)) and bool(default)
-    return f"{unit}, such as {default:g}" if is_number else unit
-
-
-def _instead(value: object, metavar: str | None) -> str:
-    """Advise the seconds to write for a time with its unit, and the number that 1.0 is."""
-    if _WHOLE.fullmatch(str(value)):
-        return f": write {int(float(str(value)))}"
-    found = _WITH_UNIT.fullmatch(str(value)) if metavar == "SECONDS" else None
-    return f": write {int(found[1]) * _UNITS[found[2]]}" if found else ""
-
-
-_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
-_WHOLE = re.compile(r"[0-9]{1,6}\.0+", re.ASCII)
-_WITH_UNIT = re.compile(r"([0-9]{1,6}) ?([smhd])(?:ec|in)?", re.ASCII)
-
 _OUT_OF_RANGE = {
     "greater_than_equal": "it must be at least {ge:.10g}",
     "greater_than": "it must be more than {gt:.10g}",
@@ -153,21 +154,12 @@ _OUT_OF_RANGE = {
 """What is wrong with a number, by pydantic's type of error."""
 
 
-def variables_of(name: str, field: FieldInfo) -> list[str]:
-    """The environment variables of a field, first one first."""
-    own = "RDZV_" + name.removeprefix("rdzv_").upper()
-    return [own, *_extra(field).get("env", [])]
-
-
-def flag_of(name: str, field: FieldInfo) -> str:
-    """The long flag of a field."""
-    return str(_extra(field).get("flag", "--" + name.replace("_", "-")))
-
-
 def read(model: type[Model], values: dict[str, Any]) -> Model:
     """The settings, or UsageError with the option's name and what it takes."""
     given = {n: v for n, v in values.items() if n in model.model_fields and not _is_default(n)}
-    given = {n: list(v) if isinstance(v, tuple) else v for n, v in given.items()}
+    given = {n: list(v) if isinstance(v, tuple) else v for n, v in given.items()} | _merged(
+        model, given
+    )
     try:
         settings = model.model_validate(given)
     except ValidationError as exc:
@@ -200,7 +192,7 @@ def _is_default(name: str) -> bool:
 
 
 def sources(model: type[Settings]) -> dict[str, str]:
-    """Map the options of the running command to what gave them: flag, variable, or --config."""
+    """Map the options of the running command to what gave them: flag, variable, or --file."""
     found: dict[str, str] = {}
     if (context := click.get_current_context(silent=True)) is None:
         return found
@@ -211,7 +203,7 @@ def sources(model: type[Settings]) -> dict[str, str]:
             case click.core.ParameterSource.ENVIRONMENT:
                 found[name] = next(n for n in variables_of(name, field) if os.environ.get(n))
             case click.core.ParameterSource.DEFAULT_MAP:
-                found[name] = "--config"
+                found[name] = "--file"
     return found
 
 
@@ -219,7 +211,10 @@ def given_as(model: type[Settings], name: str) -> str:
     """Name what gave an option of the running command: its flag, a variable, or a file."""
     flag = flag_of(name, model.model_fields[name])
     source = sources(model).get(name, flag)
-    return f"{flag} (in the file of --config)" if source == "--config" else source
+    if source != "--file":
+        return source
+    context = click.get_current_context()
+    return f"{flag} (in {context.meta[_FILE][0]})"
 
 
 def misspelt_variables(environ: Mapping[str, str]) -> list[str]:
@@ -227,7 +222,7 @@ def misspelt_variables(environ: Mapping[str, str]) -> list[str]:
     models = (LaunchSettings, WorkerSettings, ServeSettings)
     options = [field for model in models for field in model.model_fields.items()]
     known = {name for field in options for name in variables_of(*field)}
-    known |= {*SECRET_VARIABLES, *_SET_FOR_PROGRAMS, "RDZV_CONFIG"}
+    known |= {*SECRET_VARIABLES, *_SET_FOR_PROGRAMS, "RDZV_FILE"}
     words = {name.removeprefix("RDZV_"): name for name in known if name.startswith("RDZV_")}
     return [
         f"{name} is set, and rdzv reads no such variable; {close}"
@@ -242,15 +237,11 @@ _SET_FOR_PROGRAMS = ("RDZV_REPLACEMENTS", "RDZV_RESTARTS", "RDZV_VENV")
 _ALIKE = 0.85
 
 
-def _extra(field: FieldInfo) -> dict[str, Any]:
-    return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
-
-
 def _option(
     name: str, field: FieldInfo, complete: Completion | None
 ) -> Callable[[Command], Command]:
-    extra, flag = _extra(field), flag_of(name, field)
-    kind = _without_none(field.annotation)
+    extra, flag = extra_of(field), flag_of(name, field)
+    kind = without_none(field.annotation)
     keywords: dict[str, Any] = {
         "cls": SettingsOption,
         "group": extra["group"],
@@ -282,26 +273,13 @@ def _as_written(default: Any) -> Any:
     return int(default) if isinstance(default, float) and default.is_integer() else default
 
 
-def _without_none(annotation: Any) -> Any:
-    if get_origin(annotation) in (Union, types.UnionType):
-        return next(arg for arg in get_args(annotation) if arg is not type(None))
-    return annotation
-
-
 def _click_type(kind: Any, unlisted: Sequence[str]) -> Any:
     if get_origin(kind) is Literal:
         return _Choice(get_args(kind), unlisted)
     if kind is Path:
         return click.Path(path_type=Path)
-    number = _number_kind(kind)
+    number = number_kind(kind)
     return str if number is None else {int: WholeNumber(), float: Number()}[number]
-
-
-def _number_kind(kind: Any) -> type | None:
-    """int or float, of an annotation that is one with bounds; None: something else."""
-    while get_args(kind) and not isinstance(kind, type):
-        kind = get_args(kind)[0]
-    return kind if kind in (int, float) else None
 
 
 class _Choice(click.Choice[str]):
@@ -364,63 +342,47 @@ class Unknown(click.BadParameter):
         self.close = did_you_mean(value, known)
 
 
-def _load_file(model: type[Settings]) -> Callable[[click.Context, click.Parameter, Any], None]:
-    def load(context: click.Context, _: click.Parameter, path: Path | None) -> None:
-        if path is not None:
-            context.default_map = {**(context.default_map or {}), **_read_toml(model, path)}
+def _load_file(
+    model: type[Settings], find: FindFile | None, *, has_command: bool
+) -> Callable[[click.Context, click.Parameter, Any], None]:
+    def load(context: click.Context, _: click.Parameter, word: str | None) -> None:
+        if not word or context.resilient_parsing:
+            return
+        path = Path(word) if find is None or os.path.exists(word) else find(context, word)
+        try:
+            text = path.read_text(encoding="utf-8-sig")
+        except (OSError, UnicodeDecodeError) as exc:
+            why = exc.strerror if isinstance(exc, OSError) else exc
+            raise UsageError(f"the run file {path} cannot be read: {why}") from exc
+        folder = path.absolute().parent
+        file = read_run_file(
+            model,
+            str(path),
+            text,
+            place=lambda word: os.path.normpath(folder / Path(word).expanduser()),
+            has_command=has_command,
+        )
+        values = dict(file.options)
+        if file.command and any(one.name == "command" for one in context.command.params):
+            values["command"] = list(file.command)
+        context.default_map = {**(context.default_map or {}), **values}
+        context.meta[_FILE] = path, file
 
     return load
 
 
-def _read_toml(model: type[Settings], path: Path) -> dict[str, Any]:
-    try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
-        raise UsageError(f"{path} is not a valid TOML file: {exc}") from exc
-    options = model.model_fields.items()
-    keys = {name: flag_of(name, field)[2:].replace("-", "_") for name, field in options}
-    fields = {key: name for name, key in keys.items()}
-    words = {word: keys[name] for name, field in options for word in variables_of(name, field)}
-    words |= {key: key for key in fields}
-    values = {}
-    for key, value in found.items():
-        if advice := for_table(key, value, words):
-            raise UsageError(f"{path} has a table [{key}]", hint=advice)
-        name = fields.get(key.replace("-", "_"))
-        if name is None:
-            advice = for_unknown(key, value, words)
-            raise UsageError(f"{path} has an unknown option '{key}'", hint=advice)
-        kind = _without_none(model.model_fields[name].annotation)
-        is_bare = "bare" in _extra(model.model_fields[name])
-        if not (isinstance(value, (bool, str)) if is_bare else _fits(value, kind)):
-            raise UsageError(
-                f"{path}: '{key}' {_why_not_fitting(key, value, model.model_fields[name])}",
-                hint=f"{key}: {model.model_fields[name].description}",
-            )
-        values[name] = value
-    return values
-
-
-def _fits(value: object, kind: Any) -> bool:
-    """Whether a TOML value is of the kind; a text may be written as a whole number (nnodes = 4)."""
-    if get_origin(kind) is list:
-        return isinstance(value, list) and all(_fits(item, str) for item in value)
-    if kind is bool:
-        return isinstance(value, bool)
-    takes: dict[Any, tuple[type, ...]] = {int: (int,), float: (int, float)}
-    fitting = takes.get(_number_kind(kind), (str, int))
-    return isinstance(value, fitting) and not isinstance(value, bool)
-
-
-def _why_not_fitting(key: str, value: object, field: FieldInfo) -> str:
-    """What is wrong with a TOML value."""
-    annotation, metavar = _without_none(field.annotation), _extra(field).get("metavar")
-    kind = _number_kind(annotation)
-    if kind is None or annotation is bool:
-        of: Kind = "truth" if annotation is bool else "text"
-        return for_value(key, value, metavar, "list" if get_origin(annotation) is list else of)
-    takes = _number_text(kind, metavar, field.default)
-    return f"takes {takes}; {value!r} is not one{_instead(value, metavar)}"
+def _merged(model: type[Settings], given: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The variables of the run file, behind which those that were given stand, and win."""
+    context = click.get_current_context(silent=True)
+    if context is None or _FILE not in context.meta:
+        return {}
+    _, file = context.meta[_FILE]
+    found = {"env": file.env, "secret_env": file.secret_env}
+    return {
+        name: [*values, *given.get(name, ())]
+        for name, values in found.items()
+        if values and name in model.model_fields
+    }
 
 
 # The launcher has read these, and its nodes get them as options. Left in their environment they
@@ -428,7 +390,7 @@ def _why_not_fitting(key: str, value: object, field: FieldInfo) -> str:
 # with a file that holds no worker's options, with one rank for all.
 _READ_BY_LAUNCHER = frozenset(
     [
-        "RDZV_CONFIG",
+        "RDZV_FILE",
         "NODE_RANK",
         *(variables_of(name, field)[0] for name, field in WorkerSettings.model_fields.items()),
     ]

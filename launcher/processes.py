@@ -39,6 +39,7 @@ Become = Callable[[str], Callable[[], None]]
 """Imports what a word of `rdzv` needs; what it returns runs that word with `sys.argv`."""
 
 _OWN_PREFIX = "RDZV_"
+_READ_AT_START = ("LANG", "LC_", "LD_", "MALLOC_", "PYTHON")
 _STREAMS = (0, 1, 2)
 _MOST_FORKS = 16
 _MOST_DESCRIPTORS = 16
@@ -91,6 +92,7 @@ class OwnProcesses:
         stdout: int | None = None,
         stderr: int | None = None,
         pass_fds: Sequence[int] = (),
+        for_programs: Collection[str] = (),
     ) -> OwnProcess:
         """Start a command in a session of its own, without standard input.
 
@@ -102,13 +104,14 @@ class OwnProcesses:
             stdout: A descriptor; None: this process's own.
             stderr: Likewise.
             pass_fds: Descriptors that it shall have under the same numbers.
+            for_programs: Names of variables that are for what it starts, and not for itself.
 
         Raises:
             OSError: It cannot be started.
             ValueError: A word or a variable has a NUL.
         """
         streams = [1 if stdout is None else stdout, 2 if stderr is None else stderr]
-        if (fork := self._take(argv, environ)) is not None:
+        if (fork := self._take(argv, environ, for_programs)) is not None:
             with contextlib.suppress(OSError):  # it has ended meanwhile
                 fork.order(argv, environ, streams, pass_fds)
                 return fork
@@ -129,20 +132,28 @@ class OwnProcesses:
                 fork.dismiss()
         self._forks.clear()
 
-    def _take(self, argv: Sequence[str], environ: Mapping[str, str]) -> _Fork | None:
+    def _take(
+        self, argv: Sequence[str], environ: Mapping[str, str], for_programs: Collection[str]
+    ) -> _Fork | None:
         """A fork for a command of ours whose interpreter would start as this one did."""
         count, words = len(OWN_COMMAND), [*argv, *environ, *environ.values()]
-        if tuple(argv[:count]) != OWN_COMMAND or "\0" in "".join(words) or not _is_alike(environ):
+        if (
+            tuple(argv[:count]) != OWN_COMMAND
+            or "\0" in "".join(words)
+            or not _is_alike(environ, for_programs)
+        ):
             return None
         forks = self._forks.get(argv[count], [])
         return forks.pop(0) if forks else None
 
 
-def _is_alike(environ: Mapping[str, str]) -> bool:
-    """Whether only variables of ours differ: others are read by libraries when they are loaded."""
+def _is_alike(environ: Mapping[str, str], for_programs: Collection[str]) -> bool:
+    """Whether only variables of ours differ, or of programs: others are read by libraries when they
+    are loaded, and some of those that are for programs as well."""
     here, there = outside_environment(os.environ), outside_environment(environ)
     changed = {name for name in {*here, *there} if here.get(name) != there.get(name)}
-    return all(name.startswith(_OWN_PREFIX) for name in changed)
+    free = {name for name in for_programs if not name.startswith(_READ_AT_START)}
+    return all(name.startswith(_OWN_PREFIX) for name in changed - free)
 
 
 def _may_fork() -> bool:

@@ -90,7 +90,6 @@ class LaunchSettings(VariableSettings):
         None,
         "Template of what the scheduler receives for one node. When not set, the scheduler's own.",
         group=START,
-        basic=True,
         metavar="FILE",
     )
     set: list[str] = option(
@@ -222,12 +221,12 @@ class LaunchSettings(VariableSettings):
         group=LIMITS,
         metavar="SECONDS",
     )
-    dry_run: Literal["short", "full"] | None = option(
+    dry_run: Literal["short", "full", "file"] | None = option(
         None,
-        "Print what would be submitted; 'full': all of it.",
+        "Print what would be submitted; full: all of it; file: the launch as a run file.",
         group=OUTPUT,
         basic=True,
-        metavar="[full]",
+        metavar="[full|file]",
         bare="short",
     )
     verbose: bool = option(

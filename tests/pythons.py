@@ -49,7 +49,7 @@ PURE = {
         "plan",
         *("run_course", "run_ending", "run_ground", "run_replacing", "run_slots"),
         *("run_names", "run_words", "set_variables", "specs", "spec_command", "symmetric"),
-        *("template", "toml_words", "ui_prometheus"),
+        *("run_file", "run_file_advice", "template", "ui_prometheus"),
     ),
     "tests/rendezvous": (
         *("admission", "before_the_go", "blame", "certificate", "clock", "compare"),

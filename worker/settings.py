@@ -269,6 +269,13 @@ class NodeSettings(Settings):
         basic=True,
         metavar="SECONDS",
     )
+    cwd: Path | None = option(
+        None,
+        "Folder in which COMMAND starts on every node. When not set, the one in which you launch, "
+        "or the one in which the scheduler starts a node.",
+        group=RUN,
+        metavar="FOLDER",
+    )
     prefix: bool | None = option(
         None,
         "Begin each line of a program's output with [NODE]. When not set, only if several "

@@ -19,6 +19,7 @@ from typing import Any
 import click
 
 from launcher.cli import checks as cli_checks
+from launcher.cli import run_file as cli_run_file
 from launcher.cli import runs as cli_runs
 from launcher.cli.completion import COMPLETE, completion, files
 from launcher.cli.docs import docs
@@ -38,6 +39,7 @@ from launcher.cli.process import (
     secret_text,
     shown,
 )
+from launcher.cli.run_file import former_file, in_its_folder
 from launcher.cli.streams import endure_closed_streams
 from launcher.cli.tenants import tenant
 from launcher.cli.tokens import token
@@ -82,7 +84,7 @@ def main() -> None:
 
 
 @main.command(cls=OfGroup, context_settings=_COMMAND, epilog=EXIT_CODES)
-@options_from(LaunchSettings, COMPLETE)
+@options_from(LaunchSettings, COMPLETE, former_file)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, shell_complete=files)
 @click.pass_obj
 def launch(become: Become | None, /, command: tuple[str, ...], **values: Any) -> None:
@@ -95,10 +97,9 @@ def launch(become: Become | None, /, command: tuple[str, ...], **values: Any) ->
     Examples:
       rdzv launch --nnodes 2 -- train.py --epochs 3
       rdzv launch --nnodes 2 --hostlist n1,n2 -- train.py
-      rdzv launch --nnodes 4 --scheduler slurm --no-local-node \\
-        --set SBATCH=--gpus-per-node=8 -- train.py
+      rdzv launch -f run.toml
     """
-    settings, token = _as_launcher(read(LaunchSettings, values), command)
+    settings, token = _as_launcher(in_its_folder(read(LaunchSettings, values)), command)
     from launcher.run.command import launch as go
     from launcher.run.environment import LaunchEnvironment
 
@@ -107,7 +108,7 @@ def launch(become: Become | None, /, command: tuple[str, ...], **values: Any) ->
 
 
 @main.command(cls=SettingsCommand, context_settings=_COMMAND, epilog=EXIT_CODES)
-@options_from(BenchSettings, COMPLETE)
+@options_from(BenchSettings, COMPLETE, former_file)
 def bench(**values: Any) -> None:
     """Measure the network between the nodes, and name slow nodes.
 
@@ -119,7 +120,7 @@ def bench(**values: Any) -> None:
     Example:
       rdzv bench --nnodes 2 --hostlist n1,n2 --plot net.svg
     """
-    given = read(BenchSettings, values).model_copy(update={"framework": "bench"})
+    given = in_its_folder(read(BenchSettings, values)).model_copy(update={"framework": "bench"})
     command = tuple(given.command())
     settings, token = _as_launcher(given, command)
     from launcher.run.bench import bench as measure
@@ -184,6 +185,7 @@ def _work(
     if settings.parent is not None:
         die_with_parent(signal.SIGTERM, settings.parent)
     try:
+        _enter(settings.cwd)
         settings, _ = settle_framework(settings, command)
         check_command(command, settings.framework)
     except UsageError as exc:
@@ -213,6 +215,19 @@ def _work(
         if error is not exc:  # a limit of this machine was met before it could refuse
             _refuse(error, join)
         raise error from exc
+
+
+def _enter(folder: Path | None) -> None:
+    """Go where COMMAND starts on this node; raises UsageError."""
+    if folder is not None:
+        try:
+            os.chdir(folder)
+        except OSError as exc:
+            raise UsageError(
+                f"COMMAND is to start in {folder} (--cwd), which cannot be entered on "
+                f"{platform.node()}: {exc.strerror}",
+                hint="name a folder that every node has",
+            ) from exc
 
 
 def _refuse(error: RdzvError, join: JoinString | None = None) -> None:
@@ -293,5 +308,13 @@ def _show_version(context: click.Context) -> None:
 token.add_command(token_view)
 _OTHERS = (token, tenant, rsh, *cli_checks.COMMANDS, cli_runs.replay, docs)
 _FOR_OTHERS = (completion, plugin_path)
-for _command in (*cli_runs.COMMANDS, logs, look, ui, *_OTHERS, *_FOR_OTHERS):
+for _command in (
+    *cli_runs.COMMANDS,
+    *cli_run_file.COMMANDS,
+    logs,
+    look,
+    ui,
+    *_OTHERS,
+    *_FOR_OTHERS,
+):
     main.add_command(_command)

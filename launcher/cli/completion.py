@@ -51,7 +51,11 @@ def files(_: click.Context, __: click.Parameter, incomplete: str) -> list[Comple
     return [CompletionItem(incomplete, type="file")]
 
 
-COMPLETE: Mapping[str, Completion] = {"scheduler": scheduler_names, "framework": _framework_names}
+COMPLETE: Mapping[str, Completion] = {
+    "file": files,
+    "framework": _framework_names,
+    "scheduler": scheduler_names,
+}
 
 
 @click.command()

@@ -150,8 +150,8 @@ def misplaced(
     end = given.command.index(_SEPARATOR) if _SEPARATOR in given.command else len(given.command)
     found: list[Option] = []
     kept = list(given.command[:1])
-    for option in split_options(given.command[1:end], known):
-        if _flag_of(option.words[0], known) is None:
+    for option in split_options(given.command[1:end], _long(known)):
+        if _flag_of(option.words[0], _long(known)) is None:
             kept += option.words
         else:
             found.append(option)
@@ -164,11 +164,16 @@ def leading(
     """The options of rdzv with which a COMMAND behind `--` begins, and the rest of COMMAND."""
     found: list[Option] = []
     if given.separated:
-        for option in split_options(given.command, known):
-            if _flag_of(option.words[0], known) is None:
+        for option in split_options(given.command, _long(known)):
+            if _flag_of(option.words[0], _long(known)) is None:
                 break
             found.append(option)
     return tuple(found), list(given.command[sum(len(option.words) for option in found) :])
+
+
+def _long(known: Mapping[str, KnownFlag]) -> dict[str, KnownFlag]:
+    """The long flags: a short one behind COMMAND is COMMAND's."""
+    return {flag: one for flag, one in known.items() if flag.startswith("--")}
 
 
 def written(flag: str) -> str:

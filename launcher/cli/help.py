@@ -18,6 +18,7 @@ _COLUMN = 22
 SECTIONS = {
     "Run a program": (
         "launch",
+        "init",
         "status",
         "logs",
         "look",
@@ -28,12 +29,14 @@ SECTIONS = {
         "prune",
     ),
     "Check machines": ("doctor", "bench", "schedulers"),
-    "Look closer": ("metrics", "replay", "docs"),
+    "Look closer": ("metrics", "replay", "docs", "schema"),
     "Build on rdzv": ("serve", "worker", "token", "tenant", "rsh", "completion", "plugin-path"),
 }
 """The commands in the order of `rdzv --help`."""
 
 
+TYPED = f"{__name__}.typed"
+"""Key in the context of a command: the words behind it, as they were typed."""
 EXIT_CODES = "exit codes"
 """The epilog of a command whose exit codes are those of a run."""
 
@@ -83,6 +86,7 @@ class SettingsCommand(WithExitCodes):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """See the base class."""
+        ctx.meta[TYPED] = list(args)
         return super().parse_args(ctx, spelled_out(args, known_flags(ctx)))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -118,7 +122,6 @@ def known_flags(ctx: click.Context) -> dict[str, KnownFlag]:
         for one in options
         if not one.hidden
         for flag in (*one.opts, *one.secondary_opts)
-        if flag.startswith("--")  # a short one behind COMMAND is COMMAND's
     }
 
 

@@ -11,7 +11,8 @@ import click
 
 from launcher.cli.process import AT_WORK, secret_text, shown
 from launcher.cli.with_command import WithCommand
-from launcher.options import NotANumber, sources, variables_of
+from launcher.options import NotANumber, sources
+from launcher.run_file.fields import variables_of
 from launcher.settings import LaunchSettings
 from rendezvous.wire.errors import Unauthorized, UsageError
 from rendezvous.wire.run import DEFAULT_PORT

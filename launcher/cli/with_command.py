@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -39,7 +40,10 @@ class WithCommand(SettingsCommand):
         rest = super().parse_args(ctx, args)
         command = ctx.params.get("command") or ()
         needed = _needed(ctx)
-        ctx.meta[_KEY] = read_line(ctx.command_path, typed, command, known_flags(ctx), needed)
+        of_file = ctx.get_parameter_source("command") is click.core.ParameterSource.DEFAULT_MAP
+        behind = () if of_file else command
+        given = read_line(ctx.command_path, typed, behind, known_flags(ctx), needed)
+        ctx.meta[_KEY] = replace(given, command=command, separated=True) if of_file else given
         return rest
 
     def invoke(self, ctx: click.Context) -> Any:

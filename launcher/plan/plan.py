@@ -68,6 +68,14 @@ class Submission(WorkerRun):
     template: str
 
 
+OWN_VARIABLES = frozenset(
+    [
+        *("NAME", "SLOT", "GENERATION", "LAUNCH_ID", "RDZV_ID", "RDZV_JOIN", "NUM_NODES", "HOST"),
+        *("GPUS_PER_NODE", "NODE_RANK", "MASTER_ADDR", "WORKER_OPTIONS", "PASS_ENV", "CWD"),
+        "COMMAND",
+    ]
+)
+"""The variables of a spec that no `--set` has to give; see `Plan.own_variables`."""
 LONGEST_NAME = 63
 """Of a worker run, in characters, where its scheduler takes no fewer."""
 SHORTEST_NAME = 15

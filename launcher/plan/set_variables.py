@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from launcher.plan.plan import Plan
+from launcher.plan.plan import OWN_VARIABLES, Plan, Spec
 from launcher.plan.template import form_of, placeholders
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.words import did_you_mean, listed
@@ -57,3 +57,20 @@ def _those(names: Sequence[str]) -> str:
     if names:
         return f"it has {listed(names)}"
     return "it has none: name the scheduler for which it is meant (--scheduler), or remove --set"
+
+
+def variables_to_set(
+    spec: Spec, of_scheduler: Iterable[str], needs: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """The variables that `--set` gives: those without which nothing can be submitted, and others.
+
+    Args:
+        spec: The scheduler's usual one.
+        of_scheduler: The variables that the scheduler itself reads.
+        needs: Those of them that have no default.
+    """
+    found = placeholders(spec.template, source=spec.source, form=form_of(spec.source))
+    optional = set(of_scheduler) - set(needs)
+    named = dict.fromkeys([*needs, *(name for name, _ in found)])
+    needed = [name for name in named if name not in OWN_VARIABLES | optional]
+    return needed, sorted(optional - OWN_VARIABLES)

@@ -15,7 +15,7 @@ from launcher.run.preparation import Preparation
 from launcher.run.values import Fresh, Ground, Key, Resumed
 from launcher.schedulers.contract import Scheduler
 from launcher.state.launch_record import LaunchRecord
-from launcher.state.state_dir import StateDir
+from launcher.state.state_dir import RUN_FILE, StateDir
 from launcher.symmetric.platforms import restarts_of_job
 from launcher.symmetric.start import group_launch_id
 from rendezvous.talk.credentials import Credential, RunKeys, registry_credential
@@ -295,7 +295,9 @@ class Surveyor:
             nodes=plan.nnodes,
             options=asdict(ProgramOptions.of(settings)) | {"command": list(plan.command)} | given,
             fingerprint=self._prepared.fingerprint(),
+            folder=plan.site.cwd,
             pid=os.getpid(),
             started_at=time.time(),  # noqa: TID251 (for people: how old a launch is)
         )
+        self._state.write(RUN_FILE, self._prepared.run_file().encode("utf-8", "replace"))
         self._state.write_record(record)

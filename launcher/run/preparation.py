@@ -42,11 +42,13 @@ from launcher.plan.without_effect import without_effect
 from launcher.run.preview import preview, short_preview
 from launcher.run.registry_process import check_file_limit, check_machine
 from launcher.run.values import LaunchFacts, Starter
+from launcher.run_file.write import run_file_text
 from launcher.schedulers.catalog import make_scheduler, scheduler_entry
 from launcher.schedulers.contract import Entry, Scheduler, SchedulerContext
 from launcher.schedulers.shipped import specs_folder
 from launcher.settings import LaunchSettings
 from rendezvous.talk.join_string import RegistryString, parse_group_token
+from rendezvous.talk.secret_words import is_secret
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.table import canonical_json
 from rendezvous.wire.types import is_loopback
@@ -72,6 +74,7 @@ class Preparation:
         group_secret: Of a symmetric start; None in another.
         standing: Where a standing registry is; None where the launch has its own.
         notes: What the person hears before it begins.
+        given: The settings as they were given.
     """
 
     plan: Plan
@@ -82,6 +85,7 @@ class Preparation:
     group_secret: bytes | None
     standing: RegistryString | None
     notes: tuple[str, ...]
+    given: LaunchSettings
 
     @property
     def symmetric(self) -> bool:
@@ -95,6 +99,9 @@ class Preparation:
 
     def preview(self) -> Iterator[str]:
         """The lines of the dry run."""
+        if self.settings.dry_run == "file":
+            yield self.run_file().rstrip()
+            return
         starters = [self.here, self.others]
         if self.settings.dry_run != "full":
             losses = loss_words(self.plan, owns_registry=self.standing is None)
@@ -105,6 +112,14 @@ class Preparation:
         yield from command_lines(self.plan)
         yield from planned_lines(planned(self.plan))
         yield from (f"# {line}" for line in given_lines(self.plan))
+
+    def run_file(self) -> str:
+        """The launch as a run file, without the values of secrets."""
+        found = self.plan.given
+        secrets = {*found.secrets, *filter(is_secret, found.passed)}
+        env = {name: value for name, value in found.passed.items() if name not in secrets}
+        command = () if self.settings.framework == "bench" else self.plan.command
+        return run_file_text(self.given, command, env, secrets, folder=working_folder())
 
     def check(self) -> None:
         """Refuse what could not be submitted, or served. Raises TemplateError, UsageError or
@@ -192,12 +207,9 @@ def prepare(
         registry: RDZV_REGISTRY: where a standing registry is.
         make: Makes what starts worker runs.
     """
+    given = settings
     settings, choice = settle_framework(settings, command)
-    check_command(command, settings.framework)
-    _check_stall(settings)
-    if settings.warm == "on":
-        warm_words(command, settings.framework, settings.rdzv_backend)
-    refuse_two_counts(settings.max_restarts, command, settings.framework, environ)
+    _check_options(settings, command, environ)
     settings, hosts, notes = on_named_hosts(_with_addresses(settings))
     check_losses(settings, parse_nnodes(settings.nnodes, command), command)
     run = check_run_id(
@@ -230,6 +242,7 @@ def prepare(
             *_chosen(choice),
             *_notes(plan, entry, group_token),
         ),
+        given=given,
     )
 
 
@@ -308,7 +321,7 @@ def _site(
         Here(read_spec(own), str(logs)),
         loopback=loopback,
         hosts=hosts,
-        cwd=working_folder(),
+        cwd=str(settings.cwd or working_folder()),
         name_length=entry.name_length,
     )
 
@@ -321,6 +334,17 @@ def read_spec(path: Path) -> Spec:
         why = exc.strerror if isinstance(exc, OSError) else exc
         hint = f"the specs of rdzv are in {specs_folder()}" if path.parts[:1] == ("specs",) else ""
         raise UsageError(f"the worker spec {path} cannot be read: {why}", hint=hint) from exc
+
+
+def _check_options(
+    settings: LaunchSettings, command: Sequence[str], environ: Mapping[str, str]
+) -> None:
+    """Raise UsageError where an option does not fit COMMAND, or another option."""
+    check_command(command, settings.framework)
+    _check_stall(settings)
+    if settings.warm == "on":
+        warm_words(command, settings.framework, settings.rdzv_backend)
+    refuse_two_counts(settings.max_restarts, command, settings.framework, environ)
 
 
 def _check_stall(settings: LaunchSettings) -> None:

@@ -147,6 +147,7 @@ class Entry:
         make: Makes the scheduler.
         name_length: The most characters that it takes as a worker run's name.
         variables: Those of `--set` that it reads itself, beside those of the spec.
+        needs: Those of them that have no default.
     """
 
     summary: str
@@ -156,6 +157,7 @@ class Entry:
     commands: tuple[str, ...] = ()
     name_length: int = LONGEST_NAME
     variables: frozenset[str] = frozenset()
+    needs: tuple[str, ...] = ()
 
 
 async def _no_logs() -> AsyncIterator[str]:

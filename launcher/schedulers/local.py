@@ -128,7 +128,7 @@ class LocalScheduler(Scheduler):
     ) -> OwnProcess:
         with anonymous_file("rdzv_join", secret.encode()) as file:
             try:
-                return await self._execute(argv, environ, file.fileno())
+                return await self._execute(run, argv, environ, file.fileno())
             except (OSError, ValueError) as exc:  # ValueError: a NUL in a word or a variable
                 why = exc.strerror if isinstance(exc, OSError) else exc
                 raise SchedulerError(
@@ -136,12 +136,15 @@ class LocalScheduler(Scheduler):
                     hint=f"it is the first word of argv in {run.source}",
                 ) from exc
 
-    async def _execute(self, argv: list[str], environ: dict[str, str], join: int) -> OwnProcess:
+    async def _execute(
+        self, run: Submission, argv: list[str], environ: dict[str, str], join: int
+    ) -> OwnProcess:
         return await self._context.processes.start(
             argv,
             environ | {"RDZV_JOIN_FILE": path_of(join)},
             stdout=2 if self._context.quiet_stdout else None,
             pass_fds=(join,),
+            for_programs=_passed(run),
         )
 
     async def make_ready(self, run: Submission) -> None:
@@ -152,7 +155,7 @@ class LocalScheduler(Scheduler):
         with contextlib.suppress(OSError, ValueError):  # `submit` says why
             read, write = os.pipe()
             try:
-                child = await self._execute(argv, environ, read)
+                child = await self._execute(run, argv, environ, read)
                 self._ready[run.name] = _Ready(child, (argv, environ), write)
             except BaseException:
                 os.close(write)

@@ -76,6 +76,7 @@ def profile_entry(path: Path, folder: Path | None = None) -> Entry:
         profile.commands(),
         profile.name_length,
         profile.reads(),
+        tuple(profile.needs),
     )
 
 

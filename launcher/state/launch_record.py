@@ -22,6 +22,7 @@ class LaunchRecord(BaseModel):
         nodes: How many, as --nnodes has it.
         options: What decides how its programs are started, for `rdzv status --env`.
         fingerprint: Of what the registry does not compare when it is launched again.
+        folder: Where it was launched; empty: not known.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -35,6 +36,7 @@ class LaunchRecord(BaseModel):
     nodes: str = ""
     options: dict[str, Any] = Field({})
     fingerprint: str = ""
+    folder: str = ""
     pid: int = 0
     started_at: float = 0.0
 

@@ -10,6 +10,7 @@
     status.json      the nodes and their ranks, once they are known
     table.json       the endpoint table on which the programs were started
     report.json      what was checked before that
+    run.toml         the launch as a run file, without secrets: 'rdzv launch -f RUN' reads it
     machines.json    what the nodes' machines are, and how they stood last
     metrics.jsonl    what the programs have told of their progress, a row a line
     last-words/      what the ranks of programs that failed have printed last
@@ -53,6 +54,7 @@ from worker.program.output import make_private
 Model = TypeVar("Model", bound=BaseModel)
 
 MACHINES = "machines.json"
+RUN_FILE = "run.toml"
 
 JOURNAL = "journal.sqlite"
 _LEAST_ROOM = 8 << 20

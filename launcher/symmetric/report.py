@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 
 import click
 
-from launcher.options import variables_of
+from launcher.run_file.fields import variables_of
 from launcher.settings import LaunchSettings
 from launcher.symmetric.adopt import NAMES, Adopted, adopt
 from launcher.symmetric.claim import FIELDS, Host, Value

@@ -22,7 +22,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,10 +73,11 @@ def become(word: str) -> Callable[[], None]:
 
 
 async def start(
-    made: processes.OwnProcesses, *words: str, **more: str | None
+    made: processes.OwnProcesses, *words: str, given: Sequence[str] = (), **more: str | None
 ) -> processes.OwnProcess:
     environ = {name: value for name, value in {**os.environ, **more}.items() if value is not None}
-    return await made.start([*processes.OWN_COMMAND, *words], environ, pass_fds=[GIVEN])
+    argv = [*processes.OWN_COMMAND, *words]
+    return await made.start(argv, environ, pass_fds=[GIVEN], for_programs=given)
 
 
 async def launch(made: processes.OwnProcesses, *paths: str) -> None:
@@ -103,8 +104,12 @@ async def spoiled(made: processes.OwnProcesses, how: str, path: str) -> None:
     others: dict[str, dict[str, str | None]] = {
         "another variable": {"LANG": "C"},
         "one variable less": {"HOME": None},
+        "one for programs": {"LR": "1"},
+        "one for programs that is read at the start": {"LR": "1", "LC_ALL": "C"},
     }
-    child = await start(made, "_look", path, **others.get(how, {}))
+    other = others.get(how, {})
+    given = [*other] if how.startswith("one for programs") else []
+    child = await start(made, "_look", path, given=given, **other)
     assert await child.wait() == 0
     print(child.pid == ready.pid)
 

@@ -557,6 +557,7 @@ def _short(of: Any) -> str:
 
 
 _TIMES = ("pid", "started_at", "ended_at", "fingerprint", "elapsed_seconds", "reason", "topic")
+_HERE = ("folder",)
 _LONG = ("variables", "rows", "slots", "machines")
 
 
@@ -570,7 +571,7 @@ def _content(path: Path) -> str:
 
 
 def _record(record: dict[str, Any]) -> str:
-    for name in _TIMES:
+    for name in (*_TIMES, *_HERE):
         record.pop(name, None)
         record.get("record", {}).pop(name, None)
     for name in _LONG:

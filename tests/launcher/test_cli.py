@@ -23,9 +23,9 @@ import launcher
 from launcher.cli import main, process
 from launcher.cli.help import SECTIONS
 from launcher.cli.process import LAUNCHER_PACKAGES, log_to_file, log_to_stderr, secret_text
-from launcher.options import flag_of
 from launcher.plan.plan import WorkerRun
 from launcher.run.preparation import prepare
+from launcher.run_file.fields import flag_of
 from launcher.schedulers.catalog import known_schedulers
 from launcher.settings import BenchSettings, LaunchSettings, ServeSettings
 from launcher.show.installation import how_to_install
@@ -106,6 +106,8 @@ def test_the_examples_of_a_command_are_command_lines_that_it_takes(
     words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RDZV_STATE_DIR", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.toml").write_text('command = "train.py"')
     text = re.sub(r"\\\n +", "", rdzv(*words.split(), "--help").stdout)
     examples = re.findall(rf"\b(rdzv {words}(?: [^)\n>]+)?)(?:[)>].*)?$", text, re.MULTILINE)
     assert "Example" in text
@@ -159,7 +161,7 @@ def test_every_page_that_a_message_names_is_there() -> None:
 
 
 def test_a_newcomer_is_shown_sixteen_options_of_launch() -> None:
-    shown = re.findall(r"^  (--[a-z-]+)", rdzv("launch", "--help").stdout, re.MULTILINE)
+    shown = re.findall(r"^  (?:-f, )?(--[a-z-]+)", rdzv("launch", "--help").stdout, re.MULTILINE)
     assert len(set(shown) - {"--help-all"}) == 16
     listed = re.findall(r"^  ([a-z][a-z-]*)  ", rdzv("--help").stdout, re.MULTILINE)
     assert (listed[0], sorted(listed)) == ("launch", sorted(main.commands))

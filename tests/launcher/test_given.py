@@ -40,8 +40,8 @@ BEHIND = """
 N2 ddp.py --dry-run | N2 --dry-run -- ddp.py | N2 -- ddp.py --dry-run
 N2 t.py --lr 1 --nproc_per_node 4 -v | N2 --nproc_per_node 4 -- t.py --lr 1 -v | N2 -- \
 t.py --lr 1 --nproc_per_node 4 -v
---nnodes=2 t.py --config a.yml 'b c' | --nnodes=2 --config a.yml -- t.py 'b c' | --nnodes=2 -- \
-t.py --config a.yml 'b c'
+--nnodes=2 t.py --file a.yml 'b c' | --nnodes=2 --file a.yml -- t.py 'b c' | --nnodes=2 -- \
+t.py --file a.yml 'b c'
 N2 t.py --nnodes 4 --no-local-node | --nnodes 4 --no-local-node -- t.py | N2 -- \
 t.py --nnodes 4 --no-local-node
 --set A=1 t.py --set B=2 -- --ui | --set A=1 N2 --set B=2 -- t.py -- --ui | --set A=1 N2 -- \

@@ -13,7 +13,8 @@ from hypothesis import example, given
 from hypothesis import settings as law
 from hypothesis import strategies as st
 
-from launcher.options import flag_of, misspelt_variables, options_from, read, variables_of
+from launcher.options import misspelt_variables, options_from, read
+from launcher.run_file.fields import flag_of, variables_of
 from launcher.settings import LEAST_VERIFY_SECONDS, LaunchSettings, ServeSettings
 from rendezvous.wire.errors import UsageError
 from tests.support.nightly import examples
@@ -74,7 +75,7 @@ def test_a_flag_beats_the_environment_which_beats_the_file_which_beats_the_defau
     tmp_path: Path,
 ) -> None:
     file = write(tmp_path / "rdzv.toml", "port = 1\ngrace = 1.5\nlease = 3\nnnodes = 7")
-    env = {"RDZV_CONFIG": file, "RDZV_PORT": "2", "RDZV_GRACE": "2.5"}
+    env = {"RDZV_FILE": file, "RDZV_PORT": "2", "RDZV_GRACE": "2.5"}
     given = {"port": 3, "grace": 2.5, "lease": 3.0, "nnodes": "7"}
     assert launch("--port", "3", env=env) == LaunchSettings(**given)
 
@@ -207,7 +208,6 @@ def test_the_least_time_to_verify_outlasts_the_longest_round_of_probes() -> None
         ([], {"RDZV_STRICT": "maybe"}, "'maybe' is not a valid boolean"),
         ([], {"RDZV_DRY_RUN": "fulll"}, "'fulll' is not one of 'short', 'full'"),
         (["--portt", "1"], {}, "No such option '--portt'"),
-        (["--config", "/nowhere/rdzv.toml"], {}, "'/nowhere/rdzv.toml' does not exist"),
     ],
 )
 def test_a_value_of_the_wrong_kind_names_the_flag(
@@ -244,8 +244,8 @@ def test_a_variable_that_has_a_wrong_value_is_named_and_not_its_flag(
 
 def test_a_value_of_a_file_is_named_with_the_file(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
-        launch("--config", write(tmp_path / "rdzv.toml", "port = 65536"))
-    message = "--port (in the file of --config) cannot be 65536: it must be at most 65535"
+        launch("--file", file := write(tmp_path / "rdzv.toml", "port = 65536"))
+    message = f"--port (in {file}) cannot be 65536: it must be at most 65535"
     assert caught.value.message == message
 
 
@@ -275,11 +275,11 @@ def test_a_time_with_its_unit_is_refused_with_its_seconds(
     assert f"{text!r} is not one: write {seconds}" in caught.value.format_message()
     file = write(tmp_path / "rdzv.toml", f'join-timeout = "{text}"')
     with pytest.raises(UsageError, match=f"is not one: write {seconds}\n"):
-        launch("--config", file)
+        launch("--file", file)
     with pytest.raises(
         UsageError, match=r"'hostlist' cannot be 'n1,n2': write a list, \['n1,n2'\]"
     ):
-        launch("--config", write(tmp_path / "rdzv.toml", 'hostlist = "n1,n2"'))
+        launch("--file", write(tmp_path / "rdzv.toml", 'hostlist = "n1,n2"'))
 
 
 @given(
@@ -338,7 +338,7 @@ def test_a_file_may_spell_the_options_with_hyphens_or_underscores(tmp_path: Path
         'rdzv-id = "llama"\nnproc_per_node = 2\nstate-dir = "/state"\ndry_run = true\njson = true\n'
         'prefix = false\nlast-call = 5\nset = ["A=1", "B=x y"]\nnetwork = []\n',
     )
-    assert launch("--config", file) == LaunchSettings(
+    assert launch("--file", file) == LaunchSettings(
         rdzv_id="llama",
         nproc_per_node="2",
         state_dir=Path("/state"),
@@ -353,8 +353,8 @@ def test_a_file_may_spell_the_options_with_hyphens_or_underscores(tmp_path: Path
 def test_an_unknown_key_of_a_file_is_refused_with_the_closest_one(tmp_path: Path) -> None:
     file = write(tmp_path / "rdzv.toml", "join-timeuot = 60")
     with pytest.raises(UsageError) as caught:
-        launch("--config", file)
-    assert caught.value.message == f"{file} has an unknown option 'join-timeuot'"
+        launch("--file", file)
+    assert caught.value.message == f"{file}, line 1: there is no option 'join-timeuot'"
     assert caught.value.hint == "did you mean 'join_timeout'?"
 
 
@@ -375,8 +375,8 @@ def test_a_value_of_another_kind_in_a_file_names_the_file_and_the_key(
 ) -> None:
     file, key = write(tmp_path / "rdzv.toml", line), line.split(" ")[0]
     with pytest.raises(UsageError) as caught:
-        launch("--config", file)
-    assert caught.value.message.startswith(f"{file}: '{key}' cannot be ")
+        launch("--file", file)
+    assert caught.value.message.startswith(f"{file}, line 1: '{key}' cannot be ")
     assert caught.value.hint.startswith(f"{key}: ")
 
 
@@ -394,23 +394,30 @@ def test_what_is_no_number_in_a_file_is_named_with_what_its_key_takes(
 ) -> None:
     file, key = write(tmp_path / "rdzv.toml", line), line.split(" ")[0]
     with pytest.raises(UsageError) as caught:
-        launch("--config", file)
-    assert caught.value.message == f"{file}: '{key}' {message}"
+        launch("--file", file)
+    assert caught.value.message == f"{file}, line 1: '{key}' {message}"
     assert caught.value.hint.startswith(f"{key}: ")
 
 
 def test_a_choice_that_a_file_gets_wrong_names_the_flag(tmp_path: Path) -> None:
     with pytest.raises(click.UsageError) as caught:
-        launch("--config", write(tmp_path / "rdzv.toml", 'hosts = "maybe"'))
+        launch("--file", write(tmp_path / "rdzv.toml", 'hosts = "maybe"'))
     assert caught.value.format_message().startswith("Invalid value for '--hosts'")
 
 
-@pytest.mark.parametrize("content", [b"port = ", b"\xff\xfe", b"port = 1\nport = 2"])
-def test_what_is_no_toml_is_refused_with_the_files_name(tmp_path: Path, content: bytes) -> None:
-    file = tmp_path / "rdzv.toml"
-    file.write_bytes(content)
+@pytest.mark.parametrize("content", ["port = ", "port = 1\nport = 2"])
+def test_what_is_no_toml_is_refused_with_the_files_name(tmp_path: Path, content: str) -> None:
+    file = write(tmp_path / "rdzv.toml", content)
     with pytest.raises(UsageError, match=f"{file} is not a valid TOML file: "):
-        launch("--config", str(file))
+        launch("--file", file)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"^the run file /nowhere/x.toml cannot be read: No such"):
+        launch("--file", "/nowhere/x.toml")
+    (tmp_path / "latin.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(UsageError, match=r"latin.toml cannot be read: 'utf-8' codec"):
+        launch("--file", str(tmp_path / "latin.toml"))
 
 
 # ---- COMMAND ------------------------------------------------------------------------------------

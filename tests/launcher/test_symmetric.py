@@ -111,10 +111,10 @@ def test_of_the_nodes_that_a_platform_tells_the_spares_are_a_part() -> None:
 
 def test_a_file_gives_values_as_well(tmp_path: Path) -> None:
     (tmp_path / "rdzv.toml").write_text("nnodes = 2\n")
-    environ = env.SRUN | {"RDZV_TOKEN": TOKEN, "RDZV_CONFIG": str(tmp_path / "rdzv.toml")}
+    environ = env.SRUN | {"RDZV_TOKEN": TOKEN, "RDZV_FILE": str(tmp_path / "rdzv.toml")}
     message, hint = launch(environ=environ, code=64)
     assert hint.strip() == "nodes are counted from 0"
-    assert message == "rdzv: SLURM_NODEID 2 is not in 0 to 1 (--config is 2)"
+    assert message == "rdzv: SLURM_NODEID 2 is not in 0 to 1 (--file is 2)"
 
 
 # ---- without a token ----------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -171,8 +171,12 @@ def order_of(argv: Sequence[str], given: Mapping[str, str], env: Mapping[str, st
     secret, and those come after it has begun.
     """
     found = changes(given, env)
-    seen = {name for name in found.seen if not is_secret(name)}
-    return None if seen else found.order(argv=[latin(word) for word in argv])
+    return None if without_secrets(found.seen) else found.order(argv=[latin(word) for word in argv])
+
+
+def without_secrets(names: Iterable[str]) -> set[str]:
+    """Names of variables that torch's and torchrun's own imports may read: of no secret."""
+    return {name for name in names if not is_secret(name)}
 
 
 def latin(text: str) -> str:

@@ -22,7 +22,7 @@ from rendezvous.compat import timeout
 from rendezvous.frozen import frozen
 from rendezvous.secret_variables import SECRET_VARIABLES
 from rendezvous.wire.errors import UsageError
-from worker.agent.early import Changes, changes, latin, look_script
+from worker.agent.early import Changes, changes, latin, look_script, without_secrets
 from worker.agent.notices import Note, Notice, notice
 from worker.contracts import FRAMEWORKS, Contract
 from worker.contracts.framework import PROGRAMS, Forks
@@ -264,8 +264,8 @@ class WarmStart:
         if arming is None:
             return None
         try:
-            if found.seen:
-                names = ", ".join(sorted(found.seen))
+            if seen := found.seen if self._wish.modules else without_secrets(found.seen):
+                names = ", ".join(sorted(seen))
                 raise Unfit(f"{names} changed after the imports, which may have read it")
             async with timeout(_IMPORT_SECONDS):
                 forked = await asyncio.shield(arming)

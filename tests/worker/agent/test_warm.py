@@ -354,6 +354,22 @@ async def test_a_variable_that_an_import_may_have_read_is_no_other_now(world: Wo
 
 
 @warms
+async def test_a_secret_that_comes_late_counts_where_a_persons_own_modules_were_imported(
+    world: World,
+) -> None:
+    for modules, reasons in (
+        ("", []),
+        ("numpy", ["HF_TOKEN changed after the imports, which may have read it"]),
+    ):
+        one = world.one()
+        one._wish = replace(WISH, modules=modules)
+        await one.begin()
+        assert await one.arm(CONTRACT)
+        await start(one, HF_TOKEN="x")
+        assert world.reasons == reasons
+
+
+@warms
 async def test_who_can_start_torchrun_alone_forks_and_spawns_nothing(world: World) -> None:
     world.script = ("/opt/wrapper", [])
     one = world.one()

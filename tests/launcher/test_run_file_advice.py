@@ -1,4 +1,4 @@
-"""What a file of options cannot hold, and what to write: by value, and through `--config`."""
+"""What a file of options cannot hold, and what to write: by value, and through `--file`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.toml_words import Kind, for_table, for_unknown, for_value
+from launcher.run_file.advice import Kind, for_table, for_unknown, for_value
 from tests.launcher.command import rdzv
 
 OPTIONS = {
@@ -89,6 +89,6 @@ def test_a_value_of_another_kind_is_told_what_to_write(
 def test_the_command_line_says_it(tmp_path: Path, text: str, words: str) -> None:
     file = tmp_path / "options.toml"
     file.write_text(text)
-    found = rdzv("launch", "--config", str(file), "--dry-run", "--nnodes", "1", "--", "train.py")
+    found = rdzv("launch", "--file", str(file), "--dry-run", "--nnodes", "1", "--", "train.py")
     assert found.exit_code == 64
     assert words in found.output

@@ -1,4 +1,4 @@
-"""Advises what to write in place of what a file of options cannot hold. Pure."""
+"""Advises what to write in place of what a run file cannot hold. Pure."""
 
 from __future__ import annotations
 
