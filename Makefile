@@ -224,9 +224,11 @@ reference: $(INSTALLED)
 	for test in $$(grep -rl --include='test_*.py' '# make reference$$' tests | sort); do \
 	  echo $$test && $(BIN)/python -m $$(echo $${test%.py} | tr / .) || exit; done
 
+## The sdist, and the wheel from it: the same bytes wherever and whenever a commit is built, by the hatchling of
+## constraints.txt. The time in them is that of hatchling, or SOURCE_DATE_EPOCH.
 wheel: $(INSTALLED)
 	rm -rf dist
-	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	$(BIN)/python -m tests.support.venvs --build $(abspath constraints.txt) --out-dir dist .
 
 ## What may differ in the built wheel (its command, its data), in an environment and a
 ## folder without the sources; then ways to install it. WHEEL=tests EXTRAS=launcher,demo,test for the whole everyday suite.
@@ -244,15 +246,14 @@ test-wheel: wheel
 	cd build/wheel && venv/bin/python $(PYTEST) -n $(WORKERS) -m "$(SHARE) and not netns" $(WHEEL) $(PYTEST_ARGS)
 	$(BIN)/python $(PYTEST) -n $(WORKERS) -m "wheel and not nightly" tests/wheel $(PYTEST_ARGS)
 
-## Build the sdist, and the wheel from it; check both, and start a run with the wheel alone.
+## Check the sdist and the wheel, and start a run with the wheel alone.
 RELEASE_INSTALLED := $(VENV)/.installed-release
 $(RELEASE_INSTALLED): $(INSTALLED)
 	$(UV_INSTALL) $(BIN)/python $(PINNED) --editable '.[launcher,release]'
 	touch $@
 
-release-check: $(RELEASE_INSTALLED)
-	rm -rf dist build/release
-	$(BIN)/python -m build
+release-check: $(RELEASE_INSTALLED) wheel
+	rm -rf build/release
 	$(BIN)/twine check --strict dist/*
 	$(PYTHON) -m venv build/release
 	$(UV_INSTALL) build/release/bin/python $(PINNED) "$$(echo dist/*.whl)[launcher]"

@@ -6,7 +6,7 @@
 #   PATH="$PATH:$(sh install.sh rdzv-0.1.0-py3-none-any.whl)"    from a wheel file, or a folder
 #
 # RDZV_VENV says where to (/opt/rdzv; for others than root ~/.rdzv), RDZV_PYTHON by which Python,
-# RDZV_EXTRAS with which extras.
+# RDZV_EXTRAS with which extras, RDZV_CONSTRAINTS with a file of pip's constraints.
 # Several tasks may run it at once. An rdzv that is there, or on PATH, and has the source's code and
 # worker specs is taken as it is: an image that holds one needs no package index.
 set -eu
@@ -66,11 +66,12 @@ find_python() {
 
 install() {
   rm -rf "$home/command"
+  set -- ${RDZV_CONSTRAINTS:+--constraint "$RDZV_CONSTRAINTS"}
   if "$python" -m venv --clear "$home/venv" > /dev/null 2>&1; then
-    "$home/venv/bin/python" -m pip install --quiet --disable-pip-version-check "$what"
+    "$home/venv/bin/python" -m pip install --quiet --disable-pip-version-check "$@" "$what"
   else # Debian and Ubuntu keep what brings pip into a new environment in python3-venv
     "$python" -m venv --clear --without-pip "$home/venv"
-    "$python" -m pip --python "$home/venv/bin/python" install --quiet "$what"
+    "$python" -m pip --python "$home/venv/bin/python" install --quiet "$@" "$what"
   fi
   mkdir "$home/command"
   ln -s ../venv/bin/rdzv "$mark"

@@ -4,11 +4,12 @@
 name: <<NAME>>
 description: node <<SLOT>> of <<RDZV_ID>>
 import:
-  /rdzv/: <<REPOSITORY>>
+  /code/: <<REPOSITORY>>
 resources:
   cluster: <<CLUSTER>>
   preset: <<PRESET>>
 image: <<IMAGE>>
-run: env <<PASS_ENV>> sh /rdzv/specs/vessl/start.sh worker <<WORKER_OPTIONS>> -- <<COMMAND>>
+run: command -v rdzv > /dev/null || sh -c "$INSTALL" && exec env <<PASS_ENV>> rdzv worker <<WORKER_OPTIONS>> -- <<COMMAND>>
 env:
+  INSTALL: <<INSTALL>>
   RDZV_JOIN: <<RDZV_JOIN>>

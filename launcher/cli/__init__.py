@@ -39,6 +39,7 @@ from launcher.cli.process import (
     secret_text,
     shown,
 )
+from launcher.cli.report import report
 from launcher.cli.run_file import former_file, in_its_folder
 from launcher.cli.streams import endure_closed_streams
 from launcher.cli.tenants import tenant
@@ -306,15 +307,8 @@ def _show_version(context: click.Context) -> None:
 
 
 token.add_command(token_view)
-_OTHERS = (token, tenant, rsh, *cli_checks.COMMANDS, cli_runs.replay, docs)
+_OTHERS = (token, tenant, rsh, *cli_checks.COMMANDS, cli_runs.replay, report, docs)
 _FOR_OTHERS = (completion, plugin_path)
-for _command in (
-    *cli_runs.COMMANDS,
-    *cli_run_file.COMMANDS,
-    logs,
-    look,
-    ui,
-    *_OTHERS,
-    *_FOR_OTHERS,
-):
+_ABOUT_RUNS = (*cli_run_file.COMMANDS, *cli_runs.COMMANDS, logs, look, ui)
+for _command in (*_ABOUT_RUNS, *_OTHERS, *_FOR_OTHERS):
     main.add_command(_command)

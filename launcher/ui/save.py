@@ -6,7 +6,6 @@ Whatever may be a secret is hidden in it: the file is sent on.
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import AsyncIterator
 from typing import Any, TypeVar, cast
@@ -16,7 +15,7 @@ from launcher.ui import asked
 from launcher.ui.log_pieces import log_pieces
 from launcher.ui.shapes import Environment, LogPiece, Saved
 from launcher.ui.viewed import Viewed
-from rendezvous.talk.secret_words import HIDDEN, is_secret, text_without_secrets
+from rendezvous.talk.secret_words import HIDDEN, is_secret, lines_without_secrets
 from rendezvous.version import rdzv_version
 from rendezvous.wire.errors import RdzvError
 
@@ -25,15 +24,6 @@ Part = TypeVar("Part")
 LOG_LINES = 200
 MOST_ENVIRONMENTS = 64
 _MOST_LOG_LETTERS = 4 << 20
-_WORD = re.compile(r"""(?:'[^']*'|"[^"]*"|\S)+""")
-"""Of a command line, with its quotes."""
-_NAMED = (
-    (re.compile(r"(?<!\S)(-{1,2}[\w-]+)\s+(?!--)"), _WORD),  # --api-key abc
-    (re.compile(r"(?<![\w.-])([\w.-]+)=(?=['\"])"), _WORD),  # API_KEY='a b'
-    (re.compile(r"(?<=')([\w.-]+)="), re.compile(r"""[^']*(?:'"'"'[^']*)*(?=')""")),
-)
-"""Names and values that `text_without_secrets` does not know, or of which it leaves the end: the
-last ones are '--api-key=a b' with quotes around all of it."""
 
 
 async def saved_of(viewed: Viewed) -> Saved:
@@ -83,7 +73,7 @@ def without_secrets(value: Part, name: str = "") -> Part:
     """The same without what may be a secret in any of its texts."""
     found: Any = value
     if isinstance(found, str):
-        return cast(Part, HIDDEN if found and is_secret(name) else _hidden_in(found))
+        return cast(Part, HIDDEN if found and is_secret(name) else lines_without_secrets(found))
     if isinstance(found, list):
         return cast(Part, [without_secrets(one) for one in found])
     if isinstance(found, dict):
@@ -96,20 +86,3 @@ def without_secrets(value: Part, name: str = "") -> Part:
             },
         )
     return value
-
-
-def _hidden_in(text: str) -> str:
-    text = text_without_secrets(text)
-    for name, value in _NAMED:
-        text = _without_values(text, name, value)
-    return text
-
-
-def _without_values(text: str, name: re.Pattern[str], value: re.Pattern[str]) -> str:
-    """What follows the name of no secret is looked through as well."""
-    parts, at = list[str](), 0
-    for found in name.finditer(text):
-        if found.start() >= at and is_secret(found[1]) and (hit := value.match(text, found.end())):
-            parts += [text[at : found.end()], HIDDEN]
-            at = hit.end()
-    return "".join([*parts, text[at:]])

@@ -7,11 +7,11 @@ display_name: <<RDZV_ID>> slot <<SLOT>>
 experiment_name: rdzv
 tags: {rdzv_launch: <<LAUNCH_ID>>}
 # Azure ML makes something of ${{...}} in a command; all else goes to a shell as it stands.
-# An image without rdzv: put rdzv's sources into CODE, say as rdzv/, and begin the command with
-#   PATH="$PATH:$(sh rdzv/specs/install.sh)" &&
+# An image without rdzv: begin the command with
+#   python3 -m venv /opt/rdzv && /opt/rdzv/bin/pip install "rdzv[launcher]==0.1.0" && PATH="$PATH:/opt/rdzv/bin" &&
 command: exec env <<PASS_ENV>> rdzv worker <<WORKER_OPTIONS>> -- <<COMMAND>>
 code: <<CODE>>
-environment: {image: <<IMAGE>>} # with rdzv on its PATH: Dockerfile makes one from yours
+environment: {image: <<IMAGE>>} # with rdzv on its PATH: see launcher.yaml
 compute: <<COMPUTE>>
 environment_variables:
   # Whoever may read the workspace's jobs can read it: it lets one node join this one run, as long as

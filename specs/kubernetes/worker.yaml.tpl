@@ -10,8 +10,8 @@ immutable: true
 stringData:
   join: <<RDZV_JOIN>>
   # COMMAND stands here and not in the Job, where Kubernetes would make something of $(NAME) and $$.
-  # An image without rdzv: mount rdzv's sources, say at /rdzv, and begin with the line
-  #   PATH="$PATH:$(sh /rdzv/specs/install.sh)"
+  # An image without rdzv: begin with the line
+  #   python3 -m venv /opt/rdzv && /opt/rdzv/bin/pip install "rdzv[launcher]==0.1.0" && PATH="$PATH:/opt/rdzv/bin"
   run.sh: |
     exec env <<PASS_ENV>> rdzv worker <<WORKER_OPTIONS>> -- <<COMMAND>>
 ---
@@ -34,7 +34,7 @@ spec:
       terminationGracePeriodSeconds: 60 # above --grace; a pod is gone as soon as its program is
       containers:
         - name: worker
-          image: <<IMAGE>> # with rdzv on its PATH: Dockerfile makes one from yours
+          image: <<IMAGE>> # with rdzv on its PATH: see launcher.yaml
           command: [sh, /etc/rdzv/run.sh]
           env:
             - {name: RDZV_JOIN_FILE, value: /etc/rdzv/join}

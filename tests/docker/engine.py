@@ -78,6 +78,11 @@ class Engine:
         found: list[dict[str, Any]] = json.loads(self.docker("inspect", container))
         return found[0]
 
+    def look_at_image(self, image: str) -> dict[str, Any]:
+        """What the engine knows of an image."""
+        found: list[dict[str, Any]] = json.loads(self.docker("image", "inspect", image))
+        return found[0]
+
     def remove_all(self) -> None:
         """End and remove all containers, with their volumes."""
         if found := self.containers():
@@ -146,11 +151,11 @@ def _namespace(name: str | None) -> Iterator[str | None]:
 # --- a base image, of which nothing is pulled -----------------------------------------------------
 
 
-def base_image(up: Engine, packed: Path) -> str:
+def base_image(up: Engine, packed: Path, name: str = "rdzv-test-base") -> str:
     """Import a Debian, packed as a tar, whose pip finds the packages that this machine's finds."""
     changes = [f"--change=ENV {name}={value}" for name, value in _pip_settings().items()]
-    up.docker("import", *changes, str(packed), "rdzv-test-base")
-    return "rdzv-test-base"
+    up.docker("import", *changes, str(packed), name)
+    return name
 
 
 def postgresql_image(up: Engine, packed: Path) -> str:

@@ -29,6 +29,11 @@ def debian(kept: Path) -> Path:
     return root_file_system(kept, "debian", f"ca-certificates,{rdma},python3,python3-venv")
 
 
+def smallest(kept: Path) -> Path:
+    """The tar of this machine's Debian as small as it gets, without Python."""
+    return root_file_system(kept, "smallest", "ca-certificates")
+
+
 def postgresql(kept: Path) -> Path:
     """The tar of this machine's Debian with its PostgreSQL."""
     return root_file_system(kept, "postgresql", "postgresql")
@@ -52,11 +57,17 @@ def root_file_system(kept: Path, name: str, packages: str) -> Path:
 
 
 def plugin_of_version_2(kept: Path) -> Path:
-    """docker compose 2, as Debian 13 has it; it runs on Debian 12 as well.
+    """docker compose 2."""
+    return plugin(kept, "compose")
+
+
+def plugin(kept: Path, name: str) -> Path:
+    """A plugin of docker's command as Debian 13 has it; it runs on Debian 12 as well.
 
     apt itself fetches and verifies it, with lists of its own.
     """
-    found = kept / "compose-2" / "usr/libexec/docker/cli-plugins/docker-compose"
+    unpacked, package = kept / f"{name}-2", f"docker-{name}"
+    found = unpacked / "usr/libexec/docker/cli-plugins" / package
     if found.exists():
         return found
     folder = kept / "apt"
@@ -67,10 +78,10 @@ def plugin_of_version_2(kept: Path) -> Path:
     own = [f"-oDir::Etc::SourceList={source}", "-oDir::Etc::SourceParts=/dev/null"]
     own += [f"-oDir::State::Lists={lists}", "-oDir::Cache::pkgcache=", "-oDir::Cache::srcpkgcache="]
     own += ["-oAPT::Sandbox::User=root", "-oAcquire::Languages=none", "-qq"]
-    for words in (["update"], ["download", "docker-compose"]):
+    for words in (["update"], ["download", package]):
         subprocess.run(["apt-get", *own, *words], cwd=folder, check=True, capture_output=True)
-    (package,) = folder.glob("docker-compose_*.deb")
-    subprocess.run(["dpkg-deb", "-x", package, kept / "compose-2"], check=True)
+    (packed,) = folder.glob(f"{package}_*.deb")
+    subprocess.run(["dpkg-deb", "-x", packed, unpacked], check=True)
     shutil.rmtree(folder)
     return found
 
@@ -79,7 +90,9 @@ def main() -> None:
     """Fetch what is not there yet of all that each push needs."""
     with fetching() as kept:
         print(debian(kept))
+        print(smallest(kept))
         print(plugin_of_version_2(kept))
+        print(plugin(kept, "buildx"))
 
 
 if __name__ == "__main__":

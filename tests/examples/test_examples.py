@@ -76,7 +76,14 @@ def launcher_spec() -> dict[str, Any]:
 
 def here(path: str) -> Path:
     """A path inside the run as it lies in this checkout."""
-    return FOLDER.parent / path.removeprefix("/rdzv/")
+    return FINETUNE / path.removeprefix("/code/")
+
+
+def set_of(spec: dict[str, Any]) -> list[str]:
+    """What its command line gives as --set, with the variables of its file."""
+    words = shlex.split(spec["run"])
+    given = [words[n + 1].partition("=$") for n, word in enumerate(words) if word == "--set"]
+    return [f"{name}={spec['env'][variable]}" for name, _, variable in given]
 
 
 def test_the_launcher_s_spec_names_files_that_are_there() -> None:
@@ -94,7 +101,7 @@ def test_a_worker_run_starts_as_the_launcher_does() -> None:
     template = here(spec["env"]["RDZV_WORKER_SPEC"])
     plan = replace(
         make_plan(
-            LaunchSettings(nnodes="2", nproc_per_node="8", set=spec["env"]["RDZV_SET"].split()),
+            LaunchSettings(nnodes="2", nproc_per_node="8", set=set_of(spec)),
             command,
             {},
             Site(Spec(str(template), template.read_text("utf-8")), cwd="/root"),

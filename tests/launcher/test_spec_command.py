@@ -36,8 +36,7 @@ def test_the_same_with_a_teams_own_command_is_told(name: str, own: str) -> None:
     lines = []
     for line in shipped(name).splitlines():
         words = line.replace("argv: [rdzv, worker, <<WORKER_OPTIONS>>", "argv: [rdzv worker")
-        for ours in ("rdzv worker", "sh /rdzv/specs/vessl/start.sh worker"):
-            words = words.replace(ours, own)
+        words = words.replace("rdzv worker", own)
         lines.append(words.replace("<<WORKER_OPTIONS>>", ""))
     at = next(n for n, line in enumerate(lines, 1) if own in line and line[:1] != "#")
     said = without_rdzv(Spec(name, "\n".join(lines)))

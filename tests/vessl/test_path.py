@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +18,7 @@ from tests.support.launching import BIN
 from tests.support.listening import listen_on
 from tests.support.netlab import Host, Lab
 from tests.support.vendors import vessl_folder
+from tests.support.venvs import build
 from tests.support.waiting import until
 from tests.vessl.service import FINAL, QUIET, Cluster, Vessl, environment_of
 
@@ -23,12 +26,13 @@ pytestmark = [pytest.mark.netns, pytest.mark.timeout(500)]
 
 LIMIT_SECONDS = 100.0
 DATA = Path(__file__).parent / "data"
-EXAMPLES = Path(__file__).parents[2] / "examples"
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
 YOURS = {
     "your-cluster": "gpu-cluster",
     'NUM_NODES: "2"': 'NUM_NODES: "3"',
     'GPUS_PER_NODE: "8"': 'GPUS_PER_NODE: "1"',
-    "launch -- /rdzv/examples/digits.py": "launch --framework command -- sh /code/train.sh",
+    "-- /code/train.py": "--framework command -- sh /code/train.sh",
 }
 
 
@@ -64,31 +68,19 @@ def launcher_spec(folder: Path, script: str, **changes: str) -> Path:
     return folder / "launcher.yaml"
 
 
-def checkout(folder: Path) -> Path:
-    """A checkout of rdzv as an import leaves it; the image has the same rdzv on its PATH."""
-    place, installed = folder / "rdzv", specs_folder().parent
-    shutil.copytree(EXAMPLES, place / "examples")
-    shutil.copy(installed / "rdzv_command.py", place)
-    without = shutil.ignore_patterns("__pycache__")
-    for package in ("rendezvous", "worker", "launcher", "specs"):
-        shutil.copytree(installed / package, place / package, ignore=without)
-    return place
-
-
 @contextlib.contextmanager
 def serving(
-    folder: Path, nodes: int, *, path: str = "", mounts: dict[str, Path] | None = None, **more: str
+    folder: Path, nodes: int, mounts: dict[str, Path] | None = None, *, path: str = "", **more: str
 ) -> Iterator[Place]:
     """A cluster of so many nodes, the API, and a person.
 
     The folder's `code` is imported as /code/; mounts are further ones, by their place in the run.
     """
-    imported = {"/rdzv/": f"{checkout(folder)}/", "/code/": f"{folder}/code/"}
+    imported = {"/code/": f"{folder}/code/"}
     imported |= {mount: f"{place}/" for mount, place in (mounts or {}).items()}
     with Lab(["api", "person", *(f"n{number}" for number in range(nodes))]) as lab:
         environ = {
             "PATH": ":".join(filter(None, (path, str(BIN), os.environ["PATH"]))),
-            "RDZV_VENV": str(folder / "installed"),
             "LC_ALL": "C.UTF-8",
             **more,
         }
@@ -111,7 +103,7 @@ def test_specs_in_the_form_of_the_public_example_run(tmp_path: Path) -> None:
         'echo "$ROLE $NODE_RANK of $NNODES at $MASTER_ADDR: $RDZV_ID, ${RDZV_JOIN-no secret}"\n'
     )
     spec = (DATA / "launcher.yaml").read_text()
-    with serving(tmp_path, 3, mounts={"/repo/": repository}) as place:
+    with serving(tmp_path, 3, {"/repo/": repository}) as place:
         place.vessl.create("llama", spec.replace("--scheduler vessl", "--scheduler vessl-http"))
         assert place.finish() == ["completed"] * 3, place.told()
         launcher, *workers = place.vessl.runs.values()
@@ -130,6 +122,7 @@ def test_the_shipped_launcher_starts_a_run_for_each_other_node_and_all_end(tmp_p
     """The headline: `vessl run create -f specs/launcher.yaml`, with VESSL's own command."""
     commands = vessl_folder()
     changes = {"ROLE: launcher": "ROLE: launcher\n  NCCL_IB_HCA: mlx5"}
+    changes["RDZV_SCHEDULER: vessl-http"] = "RDZV_SCHEDULER: vessl"
     script = 'echo "node $NODE_RANK of $NNODES, $NCCL_IB_HCA"\n'
     argv = ["vessl", "run", "create", "-f", str(launcher_spec(tmp_path, script, **changes))]
     with serving(tmp_path, 3, path=commands) as place:
@@ -142,8 +135,44 @@ def test_the_shipped_launcher_starts_a_run_for_each_other_node_and_all_end(tmp_p
     lines = [line for run in (launcher, *workers) for _, line in run.lines]
     found = sorted(line for line in lines if line.startswith("node "))
     assert found == [f"node {rank} of 3, mlx5" for rank in range(3)]
-    assert launcher.lines[-1][1].startswith("rdzv: run 'digits' ok: all 3 nodes ended")
-    assert [set(environment_of(run.spec)) for run in workers] == [{"RDZV_JOIN"}] * 2
+    assert launcher.lines[-1][1].startswith("rdzv: run 'job1' ok: all 3 nodes ended")
+    assert [set(environment_of(run.spec)) for run in workers] == [{"RDZV_JOIN", "INSTALL"}] * 2
+    for field in ("resources", "image", "import"):  # each stands once in the launcher's file
+        assert [run.spec[field] for run in workers] == [launcher.spec[field]] * 2
+
+
+@pytest.mark.schedulers
+def test_an_image_without_rdzv_gets_that_of_a_wheel_by_its_url(tmp_path: Path) -> None:
+    wheels = tmp_path / "wheels"
+    build(str(ROOT / "constraints.txt"), "--out-dir", str(wheels), str(ROOT))
+    (wheel,) = wheels.glob("*.whl")
+    pins = ["--constraint", str(ROOT / "constraints.txt"), "--dest", str(wheels)]
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", *pins, f"{wheel}[launcher]"]
+    subprocess.run(pip, check=True)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python3").symlink_to(sys.executable)
+    changes = {
+        "rdzv[launcher]==0.1.0": f"rdzv[launcher] @ {wheel.as_uri()}",
+        "/opt/rdzv": "$HOME/own",  # a container has a file system of its own
+        "/usr/local/bin/rdzv": "$HOME/rdzv",
+    }
+    spec = launcher_spec(tmp_path, 'echo "node $NODE_RANK of $NNODES"\n', **changes)
+    path = f".:{tmp_path}/bin:/usr/bin:/bin:/usr/sbin:/sbin"  # a run begins in its home
+    more = {
+        "PATH": path,
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(wheels),
+        "PIP_CONFIG_FILE": os.devnull,
+    }
+    with serving(tmp_path, 3, None, **more) as place:
+        place.vessl.create("llama", spec.read_text())
+        assert place.finish() == ["completed"] * 3, place.told()
+        said = place.told()
+        homes = [place.vessl.cluster.folder / str(run) for run in place.vessl.runs]  # type: ignore[union-attr]
+    assert [f"node {rank} of 3" in said for rank in range(3)] == [True] * 3
+    assert [(home / "rdzv").resolve() for home in homes] == [
+        home / "own/bin/rdzv" for home in homes
+    ]
 
 
 @pytest.mark.nightly
@@ -153,7 +182,8 @@ def test_the_shipped_launcher_trains_as_it_is(tmp_path: Path) -> None:
     text = (specs_folder() / "launcher.yaml").read_text()
     for old in ("your-cluster", 'GPUS_PER_NODE: "8"'):
         text = text.replace(old, YOURS[old])
-    # The image has no vessl command: start.sh lets the launcher use the API by itself.
+    (tmp_path / "code").mkdir()
+    shutil.copy(EXAMPLES / "digits.py", tmp_path / "code" / "train.py")
     with serving(tmp_path, 2, OMP_NUM_THREADS="1") as place:
         place.vessl.create("llama", text)
         assert place.finish() == ["completed"] * 2, place.told()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,15 +14,22 @@ from pathlib import Path
 
 import pytest
 
+from launcher.show.installation import commit
 from tests.pythons import interpreter
 from tests.support.launching import environment
 from tests.support.missing import give_up
 from tests.support.nightly import at_night
-from tests.support.venvs import installed
+from tests.support.venvs import build, installed
 
 pytestmark = [pytest.mark.wheel, pytest.mark.real_time, pytest.mark.timeout(300)]
 
 ROOT = Path(__file__).parents[2]
+CONSTRAINTS = ROOT / "constraints.txt"
+SOURCES = {
+    *("rdzv", "rendezvous", "worker", "launcher", "specs", "docs", "examples"),
+    *("rdzv_command.py", "hatch_build.py", "pyproject.toml", ".gitignore"),
+    *("README.md", "CHANGELOG.md", "SECURITY.md", "LICENSE"),
+}
 PIPX = "pipx==1.18.4"
 OURS = ("rendezvous", "worker", "launcher")
 USERS_PROJECT = """
@@ -85,7 +94,7 @@ class Built:
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Built]:
     folder, uv = tmp_path_factory.mktemp("built"), Path(sys.executable).parent / "uv"
-    run(uv, "build", "--quiet", "--out-dir", folder, ROOT)  # the wheel is made of the sdist
+    build(str(CONSTRAINTS), "--out-dir", str(folder), str(ROOT))  # the wheel is made of the sdist
     project = folder / "training"
     for name in OURS:
         (project / name).mkdir(parents=True)
@@ -113,6 +122,32 @@ def test_the_wheel_has_one_name(built: Built) -> None:
     assert {name.split("/")[2] for name in names if name.startswith("rdzv/_app/")} == {
         *(*OURS, "commit", "docs", "rdzv_command.py", "specs"),
     }
+
+
+def test_the_same_sources_become_the_same_files_elsewhere_and_later(
+    tmp_path: Path, built: Built
+) -> None:
+    sources = tmp_path / "in another folder"
+    sources.mkdir()
+    for name in sorted(SOURCES, reverse=True):
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copyfile
+        copy(ROOT / name, sources / name)
+    (sources / "commit").write_text(commit(ROOT))  # it is no clone, and not of another commit
+    for number, path in enumerate(sources.rglob("*")):
+        os.utime(path, (10**9 + number, 10**9 + number))
+        path.chmod(0o700 if path.is_dir() or path.stat().st_mode & 0o100 else 0o600)
+    words = ("--build", CONSTRAINTS, "--out-dir", tmp_path / "dist", sources)
+    argv = ["sh", "-c", 'umask 077 && exec "$0" -m tests.support.venvs "$@"', sys.executable]
+    other = {"PYTHONHASHSEED": "7", "TZ": "Asia/Seoul", "LC_ALL": "C"}
+    run(*argv, *words, cwd=ROOT, env=other)
+    for one in (built.sdist, built.wheel):
+        assert (tmp_path / "dist" / one.name).read_bytes() == one.read_bytes(), one.name
+
+
+def test_an_sdist_has_what_a_wheel_is_made_of_and_no_tests(built: Built) -> None:
+    with tarfile.open(built.sdist) as sdist:
+        names = {name.split("/")[1] for name in sdist.getnames()}
+    assert names == {*SOURCES, "commit", "PKG-INFO"}
 
 
 @pytest.mark.parametrize(("first", "version"), [at_night("rdzv", "3.10"), ("user", "3.13")])

@@ -6,4 +6,5 @@ here=$(cd "$(dirname "$0")" && pwd)
 pins=$(mktemp)
 python3 -c 'import torch; print("torch==" + torch.__version__)' > "$pins"
 python3 -m pip install --quiet --disable-pip-version-check -c "$pins" -r "$here/../requirements.txt"
-exec sh "$here/../../../specs/vessl/start.sh" "$@"
+command -v rdzv > /dev/null || sh -c "$INSTALL"
+exec rdzv "$@"

@@ -3,12 +3,13 @@
 name: <<NAME>>
 description: node <<SLOT>> of <<RDZV_ID>>
 import:
-  /rdzv/: <<REPOSITORY>>
+  /code/: <<REPOSITORY>>
   /data/: volume://your-storage/your-texts
 resources:
   cluster: <<CLUSTER>>
   preset: <<PRESET>>
 image: <<IMAGE>>
-run: env <<PASS_ENV>> sh /rdzv/examples/finetune/vessl/start.sh worker <<WORKER_OPTIONS>> -- <<COMMAND>>
+run: env <<PASS_ENV>> sh /code/vessl/start.sh worker <<WORKER_OPTIONS>> -- <<COMMAND>>
 env:
+  INSTALL: <<INSTALL>>
   RDZV_JOIN: <<RDZV_JOIN>>

@@ -10,7 +10,7 @@ COMMANDS: list[str] = []
 SET = {
     "CLUSTER": "gpu-cluster",
     "PRESET": "gpu-h100-80g-xlarge",
-    "REPOSITORY": "git://github.com/acme/rdzv.git",
+    "REPOSITORY": "git://github.com/acme/training.git",
 }
 
 

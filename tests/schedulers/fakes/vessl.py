@@ -12,7 +12,7 @@ COMMANDS = ["vessl"]
 SET = {
     "CLUSTER": "gpu-cluster",
     "PRESET": "gpu-h100-80g-xlarge",
-    "REPOSITORY": "git://github.com/acme/rdzv.git",
+    "REPOSITORY": "git://github.com/acme/training.git",
 }
 WORDS = {"queued": "pending", "running": "running", "ended": "completed", "failed": "failed"}
 UNKNOWN = "vessl.util.exception.VesslApiException: NotFound (404): There is no such run."
