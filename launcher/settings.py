@@ -7,12 +7,12 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, Field
 
+from launcher.option_values import check_bytes, known_check, outlast_a_round
 from launcher.variable_settings import VariableSettings
-from rendezvous.wire.checks import CHECK_IDS
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.run import DEFAULT_MAX_RUNS, DEFAULT_PORT
 from rendezvous.wire.types import Port, Seconds
-from rendezvous.wire.words import did_you_mean, read_bytes
+from rendezvous.wire.words import read_bytes
 from worker.contracts import Name
 from worker.settings import (
     LIMITS,
@@ -26,26 +26,6 @@ from worker.settings import (
     WorkerSettings,
     option,
 )
-
-LEAST_VERIFY_SECONDS = 30.0
-"""A round of probes takes up to 20 s where peers are silent; who has not reported is blamed."""
-
-
-def _outlast_a_round(seconds: float) -> float:
-    if seconds < LEAST_VERIFY_SECONDS:
-        raise ValueError(
-            f"below {LEAST_VERIFY_SECONDS:g} s healthy nodes would be blamed: they need up to 20 "
-            "s to report that their peers are silent"
-        )
-    return seconds
-
-
-def known_check(word: str) -> str:
-    """A check that can be skipped; raises ValueError with those that are nearest."""
-    if word not in CHECK_IDS:
-        close = did_you_mean(word, CHECK_IDS, "{}") or "'rdzv docs checks' lists them"
-        raise ValueError(f"there is no such check; {close}")
-    return word
 
 
 class LaunchSettings(VariableSettings):
@@ -85,6 +65,12 @@ class LaunchSettings(VariableSettings):
         "DeepSpeed.",
         group=START,
         metavar="FILE",
+    )
+    avoid: list[str] = option(
+        [],
+        "Start no node on these hosts, named as the scheduler names them. Repeatable.",
+        group=START,
+        metavar="HOST,...",
     )
     worker_spec: Path | None = option(
         None,
@@ -162,7 +148,7 @@ class LaunchSettings(VariableSettings):
         "Whether the nodes check that they reach each other before the programs start.",
         group=LIMITS,
     )
-    verify_timeout: Annotated[Seconds, AfterValidator(_outlast_a_round)] = option(
+    verify_timeout: Annotated[Seconds, AfterValidator(outlast_a_round)] = option(
         60.0,
         "How long the nodes may take for that check; at least 30.",
         group=LIMITS,
@@ -339,18 +325,12 @@ class LaunchSettings(VariableSettings):
 Launching = TypeVar("Launching", bound=LaunchSettings)
 
 
-def _check_bytes(text: str) -> str:
-    if not all(map(read_bytes, text.split(","))):
-        raise ValueError("a size of 0 bytes measures nothing")
-    return text
-
-
 class BenchSettings(LaunchSettings):
     """Options of `rdzv bench`: those of `rdzv launch`, and what is measured."""
 
     framework: Name = option("bench", "Always bench.", group=RUN, hidden=True)
     ui: bool = option(False, "Show it in a browser.", group=OUTPUT, hidden=True)
-    sizes: Annotated[str, AfterValidator(_check_bytes)] | None = option(
+    sizes: Annotated[str, AfterValidator(check_bytes)] | None = option(
         None,
         "Sizes to all-reduce, in bytes. When not set, 4K,64K,1M,16M on CPUs and 1M,16M,128M,1G on "
         "GPUs.",

@@ -35,6 +35,7 @@ PURE = {
     "tests/launcher": (
         *(
             "adopt",
+            "avoiding",
             "bench_command",
             "dry_run",
             "endpoints",
@@ -47,7 +48,7 @@ PURE = {
             "options",
         ),
         "plan",
-        *("run_course", "run_ending", "run_ground", "run_replacing", "run_slots"),
+        *("run_course", "run_ending", "run_ground", "run_hosts", "run_replacing", "run_slots"),
         *("run_names", "run_words", "set_variables", "specs", "spec_command", "symmetric"),
         *("run_file", "run_file_advice", "template", "ui_prometheus"),
     ),

@@ -27,9 +27,12 @@ def place(
     own_names: Sequence[str],
     spares: int = 0,
     standby: int = 0,
+    may_be_more: bool = False,
     given_by: str = "--nnodes",
 ) -> list[Host]:
     """The machine of each slot; raises UsageError where that would be a guess.
+
+    With `may_be_more` further ones may follow: nodes that take a lost one's place start there.
 
     Args:
         hosts: What was named.
@@ -43,7 +46,8 @@ def place(
     extra, given = spares + standby, extra_words(spares, standby)
     slots = None if nnodes is None else read_size(nnodes)[1] + extra
     ordered = _with_this_first(hosts, slots, own_names) if local_node else list(hosts)
-    if slots is not None and slots != len(ordered):
+    is_more = slots is not None and may_be_more and slots < len(ordered)
+    if slots is not None and slots != len(ordered) and not is_more:
         more = f" with {given}" if given else ""
         raise UsageError(
             f"{given_by} {nnodes}{more} does not match the hosts, which are {_counted(hosts)}",

@@ -137,12 +137,15 @@ def loss_words(plan: Plan, *, owns_registry: bool = True) -> str:
     settings, limits = plan.settings, plan.limits()
     if not settings.outlives_nodes:
         return ""
+    most = limits.max_replacements
+    times = f"up to {most} time{'s' * (most != 1)}"
     if settings.on_node_loss == "replace":
-        most = limits.max_replacements
-        what = f"another one replaces it, up to {most} time{'s' * (most != 1)}"
+        parts = [f"another one replaces it, {times}"]
     else:
-        what = f"the run continues with those that are left, at least {plan.min_nodes}"
-    parts = [what]
+        parts = [f"the run continues with those that are left, at least {plan.min_nodes}"]
+        if most:
+            again = f"a missing one is submitted again, {times},"
+            parts.append(f"{again} and taken in at the next restart")
     if count := settings.standby:
         wait = "standby waits and steps" if count == 1 else "standbys wait and step"
         parts.append(f"{count} {wait} in first, each a whole machine")

@@ -11,28 +11,37 @@ from launcher.plan.host_entries import Host, read_hostfile, read_hostlist
 from launcher.plan.hostlist import notes_of, place, processes_of
 from launcher.settings import LaunchSettings
 from rendezvous.wire.errors import UsageError
+from worker.counts import read_size
 from worker.machine.interfaces import look
 
 
 def on_named_hosts(
     settings: LaunchSettings,
-) -> tuple[LaunchSettings, tuple[str, ...], Sequence[str]]:
-    """The settings with what the hosts say, the machine of each slot (none: ()), and notes.
+) -> tuple[LaunchSettings, tuple[str, ...], tuple[str, ...], Sequence[str]]:
+    """The settings with what the hosts say, the machine of each slot, further ones, and notes.
 
-    What was given as an option counts more than what the hosts say. Raises UsageError.
+    Without hosts there are neither. What was given as an option counts more than what the hosts
+    say. Raises UsageError.
     """
+    settings = _with_avoided(settings)
     named = _named(settings)
     if not named:
-        return settings, (), ()
-    hosts = place(
-        named,
+        return settings, (), (), ()
+    left = [host for host in named if not host.is_one_of(settings.avoid)]
+    if not left:
+        raise UsageError("--avoid leaves none of the hosts")
+    placed = place(
+        left,
         nnodes=settings.nnodes,
         given_by=settings.source("nnodes"),
         local_node=settings.local_node,
         own_names=_own_names(),
         spares=settings.spares,
         standby=settings.standby,
+        may_be_more=settings.outlives_nodes,
     )
+    slots = _slots(settings, placed)
+    hosts = placed[:slots]
     said = {"nnodes": settings.nnodes or str(len(hosts) - settings.extra_nodes)}
     source = "--hostlist" if settings.hostlist else "--hostfile"
     if "nproc_per_node" in settings.model_fields_set:
@@ -44,7 +53,23 @@ def on_named_hosts(
             said["nproc_per_node"] = str(processes)
     if settings.scheduler_profile is None:
         said["scheduler"] = _scheduler(settings)
-    return settings.model_copy(update=said), tuple(host.destination for host in hosts), notes
+    machines = tuple(host.destination for host in placed)
+    return settings.model_copy(update=said), machines[:slots], machines[slots:], notes
+
+
+def _slots(settings: LaunchSettings, placed: Sequence[Host]) -> int:
+    """How many of the machines have a slot from the beginning."""
+    if settings.nnodes is None:
+        return len(placed)
+    return read_size(settings.nnodes)[1] + settings.extra_nodes
+
+
+def _with_avoided(settings: LaunchSettings) -> LaunchSettings:
+    """The settings with each host to avoid as a name of its own. Raises UsageError."""
+    if not settings.avoid:
+        return settings
+    names = [host.name for host in read_hostlist(settings.avoid, settings.source("avoid"))]
+    return settings.model_copy(update={"avoid": names})
 
 
 def working_folder() -> str:

@@ -99,12 +99,30 @@ class Here:
 
 
 @frozen
+class Where:
+    """Where a worker run is to start.
+
+    Attributes:
+        host: The named machine; empty: that of its slot, or wherever its scheduler has room.
+        avoid: Hosts that its scheduler is not to give it.
+    """
+
+    host: str = ""
+    avoid: tuple[str, ...] = ()
+
+
+ANYWHERE = Where()
+
+
+@frozen
 class Site:
     """Where the worker runs of a launch start, and from which specs.
 
     Attributes:
         loopback: All of them are on this machine.
         hosts: The machine of each slot, where machines were named.
+        more_hosts: Further ones, for nodes that take the place of lost ones.
+        avoids: The scheduler, or the spec, has a place for the hosts to avoid.
         cwd: The launcher's working folder.
         name_length: The most characters that the scheduler takes as a worker run's name.
     """
@@ -113,6 +131,8 @@ class Site:
     here: Here | None = None
     loopback: bool = False
     hosts: tuple[str, ...] = ()
+    more_hosts: tuple[str, ...] = ()
+    avoids: bool = False
     cwd: str = ""
     name_length: int = LONGEST_NAME
 
@@ -152,7 +172,6 @@ class Plan:
     def limits(self) -> Limits:
         """The run's times and counts."""
         settings = self.settings
-        replaces = settings.on_node_loss == "replace"
         return Limits(
             join_timeout_seconds=settings.join_timeout,
             last_call_seconds=settings.last_call,
@@ -163,19 +182,21 @@ class Plan:
             submit_retries=settings.submit_retries,
             max_restarts=settings.max_restarts,
             stall_timeout_seconds=settings.stall_timeout if settings.stall == "end" else None,
-            max_replacements=settings.max_replacements if replaces else 0,
+            max_replacements=settings.max_replacements if settings.outlives_nodes else 0,
             fence_timeout_seconds=settings.fence_seconds if settings.outlives_nodes else None,
         )
 
-    def submission(self, slot: int, generation: int) -> Submission:
+    def submission(self, slot: int, generation: int, where: Where = ANYWHERE) -> Submission:
         """What is submitted for a slot."""
-        own = self.own_variables(slot, generation)
+        own = self.own_variables(slot, generation, where)
         spec, name = self.site.spec, str(own["NAME"])
         if self.site.here and self._is_here(slot) and not self.site.loopback:
             spec = self.site.here.spec
         return Submission(slot, generation, name, own | self.extra, spec.source, spec.template)
 
-    def own_variables(self, slot: int, generation: int) -> dict[str, Value]:
+    def own_variables(
+        self, slot: int, generation: int, where: Where = ANYWHERE
+    ) -> dict[str, Value]:
         """What a spec can be filled with for a slot, without those of `--set`."""
         return {
             "NAME": run_name(self.launch_id, slot, generation, self.site.name_length),
@@ -194,7 +215,8 @@ class Plan:
             ],
             "CWD": self.site.cwd,
             "COMMAND": list(self.command),
-            **({"HOST": self.site.hosts[slot]} if self.site.hosts else {}),
+            "AVOID": list(where.avoid or self.settings.avoid),
+            **({"HOST": where.host or self.site.hosts[slot]} if self.site.hosts else {}),
         }
 
     def _is_here(self, slot: int) -> bool:

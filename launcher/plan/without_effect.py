@@ -23,11 +23,6 @@ def without_effect(plan: Plan) -> list[str]:
             f"{'has' if len(names) == 1 else 'have'} no effect with --scheduler local: all nodes "
             "are on this machine, each at a loopback address"
         )
-    if settings.on_node_loss == "shrink" and "max_replacements" in settings.model_fields_set:
-        found.append(
-            f"--max-replacements {settings.max_replacements} has no effect with --on-node-loss "
-            "shrink: no worker run is submitted again"
-        )
     found += _goes_to_program(plan)
     default = LaunchSettings.model_fields["rdzv_backend"].default
     if settings.rdzv_backend != default and not FRAMEWORKS[settings.framework].takes_backend:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from launcher.plan.plan import ANYWHERE, Where
 from launcher.run.sentences import Sentence
 from launcher.run.values import Failure, Ground, Key, Outcome, Verdict, Why
 from rendezvous.frozen import frozen
@@ -132,6 +133,8 @@ class KeepMachines(Answerable):
 class WriteIntent(OfWorkerRun):
     """Write down a worker run that is about to be submitted. `Done`."""
 
+    where: Where = ANYWHERE
+
 
 @frozen
 class Note:
@@ -172,6 +175,8 @@ class WriteResult(Answerable):
 @frozen
 class Submit(OfWorkerRun):
     """Submit a worker run. `Submitted` or `SubmitFailed`; `SubmitTroubled` before a further try."""
+
+    where: Where = ANYWHERE
 
 
 @frozen

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from launcher.run.actions import Describe, News, ReadLastLine
+from launcher.run.hosts import Hosts, not_on
 from launcher.run.runs import Run, Runs, Step
 from launcher.run.values import Key, Starter
 from launcher.schedulers.description import OVER, Description
@@ -31,6 +32,7 @@ class Describing:
     """Asks about each worker run until it is over, or replaced."""
 
     shared: Runs
+    hosts: Hosts
 
     def begin(self, key: Key, run: Run) -> None:
         """Ask about it from now on."""
@@ -65,7 +67,9 @@ class Describing:
 
     def _tell(self, key: Key, run: Run, found: Description, line: str = "") -> None:
         final = found.state in OVER and line.startswith(CANNOT_START)
-        news = News(found.state, run.handle, found.detail, line, found.preempted, final)
+        avoided = self.hosts.avoided(key, run) if found.state is SlotState.QUEUED else ()
+        detail = "; ".join(filter(None, (found.detail, not_on(avoided))))
+        news = News(found.state, run.handle, detail, line, found.preempted, final)
         self.shared.tell(key, run, news)
 
     def rest(self, key: Key, run: Run, now: float) -> None:

@@ -61,6 +61,7 @@ class End:
         refused: Why it could not be told, if the last try to tell it came to that.
         over: How it ended, where it was not told to.
         preempted: Its scheduler has said that it takes the machine back.
+        host: Where it is, as its scheduler has said.
     """
 
     starter: Starter
@@ -77,6 +78,7 @@ class End:
     refused: Stand | None = None
     over: Description | None = None
     preempted: Description | None = None
+    host: str = ""
 
 
 @frozen
@@ -89,6 +91,7 @@ class Ended:
         over: How it ended by itself; None where it was told to.
         stand: How it stands where it is not gone.
         preempted: What its scheduler said when it took the machine back, told to end or not.
+        host: Where it was, as its scheduler has said.
     """
 
     key: Key
@@ -97,6 +100,7 @@ class Ended:
     over: Description | None
     stand: Stand
     preempted: Description | None = None
+    host: str = ""
 
 
 def say_left(desk: Desk, unended: Iterable[Ended]) -> None:
@@ -237,6 +241,7 @@ class Endings:
     # --- judging ------------------------------------------------------------------------------
 
     def _described(self, key: Key, end: End, found: Description, now: float) -> None:
+        end.host = found.host or end.host
         if found.preempted:
             end.preempted = found
         if found.state is SlotState.UNKNOWN and end.starter.finds:
@@ -306,4 +311,4 @@ class Endings:
         self.desk.forget(("ends", key))
         del self.ends[key]
         stand = end.refused or end.stand  # that it runs is known; why it still does is not
-        self.ended.append(Ended(key, gone, end.handle, end.over, stand, end.preempted))
+        self.ended.append(Ended(key, gone, end.handle, end.over, stand, end.preempted, end.host))

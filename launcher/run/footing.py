@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
-from launcher.plan.plan import LOCAL, Plan, Submission
+from launcher.plan.plan import ANYWHERE, LOCAL, Plan, Submission, Where
 from launcher.run.environment import LaunchEnvironment, Socket
 from launcher.run.ground import Former, Wanted
 from launcher.run.preparation import Preparation
@@ -60,9 +60,9 @@ class Footing:
         """Whether the registry is this launch's own."""
         return self.prepared.standing is None
 
-    def submission(self, key: Key) -> Submission:
+    def submission(self, key: Key, where: Where = ANYWHERE) -> Submission:
         """What is submitted for a slot."""
-        return self.plan.submission(key.slot, key.generation)
+        return self.plan.submission(key.slot, key.generation, where)
 
     def starter(self, key: Key) -> Scheduler:
         """What submits it."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.options import given_as, misspelt_variables, sources
+from launcher.plan.avoiding import Places, avoid_notes
 from launcher.plan.dry_run import (
     check_start,
     command_lines,
@@ -157,6 +158,7 @@ class Preparation:
             others=None if self.symmetric else others,
             owns_registry=self.standing is None,
             joins_here=settings.local_node,
+            places=Places.of(self.plan),
             grace=settings.grace,
             orphan_timeout=settings.orphan_timeout,
             sends_secrets=bool(self.plan.given.secrets),
@@ -172,6 +174,7 @@ class Preparation:
         shown = [spec.source, spec.template, plan.extra, plan.passed, plan.command]
         if plan.given.secrets or plan.given.by_slot:  # names: a hash of a secret could be guessed
             shown.append([*plan.given.secrets, *sorted(plan.given.by_slot)])
+        shown += [plan.settings.avoid] if plan.settings.avoid else []
         text = canonical_json([*shown, options, plan.settings.nproc_per_node, secret])
         return hashlib.sha256(text).hexdigest()
 
@@ -210,7 +213,7 @@ def prepare(
     given = settings
     settings, choice = settle_framework(settings, command)
     _check_options(settings, command, environ)
-    settings, hosts, notes = on_named_hosts(_with_addresses(settings))
+    settings, hosts, more, notes = on_named_hosts(_with_addresses(settings))
     check_losses(settings, parse_nnodes(settings.nnodes, command), command)
     run = check_run_id(
         settings.rdzv_id or f"run-{secrets.token_hex(4)}", given_as(LaunchSettings, "rdzv_id")
@@ -222,7 +225,7 @@ def prepare(
     context = SchedulerContext(folder, environ, logs, quiet_stdout=settings.json_events)
     scheduler = make(settings.starter, context)
     alone = scheduler.loopback and (group_token is None or _is_loopback(settings))
-    site = _site(settings, entry, logs, hosts, loopback=alone)
+    site = replace(_site(settings, entry, logs, loopback=alone), hosts=hosts, more_hosts=more)
     files, symmetric = read_env_files(settings.env_file), group_token is not None
     plan = _plan(settings, command, environ, site, run, files, symmetric=symmetric)
     needs_local = settings.local_node and scheduler.name != LOCAL
@@ -267,7 +270,7 @@ def _notes(plan: Plan, entry: Entry, group_token: str | None) -> Iterator[str]:
     yield from check_set(plan, entry.variables, plan.settings.starter)
     yield from without_effect(plan)
     yield from _shown_secrets(plan)
-    yield from _own_spec(plan.settings, entry, group_token)
+    yield from _of_spec(plan, entry, group_token)
 
 
 def _with_addresses(settings: LaunchSettings) -> LaunchSettings:
@@ -302,25 +305,26 @@ def _chosen(choice: FrameworkChoice | None) -> list[str]:
     return [f"COMMAND begins with '{choice.launcher}': using --framework {choice.framework}"]
 
 
-def _own_spec(settings: LaunchSettings, entry: Entry, group_token: str | None) -> list[str]:
-    """Whether a person's own spec starts no rdzv, where the scheduler's usual one does."""
+def _of_spec(plan: Plan, entry: Entry, group_token: str | None) -> list[str]:
+    """What a spec has no place for, and whether a person's own one starts no rdzv, where the
+    scheduler's usual one does. Raises UsageError."""
+    settings, notes = plan.settings, avoid_notes(plan, symmetric=group_token is not None)
     if settings.worker_spec is None or group_token is not None:
-        return []
+        return notes
     said = without_rdzv(read_spec(settings.worker_spec))
     usual = without_rdzv(read_spec(specs_folder() / entry.spec))
-    return [said] if said and not usual else []
+    return [*notes, said] if said and not usual else notes
 
 
-def _site(
-    settings: LaunchSettings, entry: Entry, logs: Path, hosts: tuple[str, ...], *, loopback: bool
-) -> Site:
+def _site(settings: LaunchSettings, entry: Entry, logs: Path, *, loopback: bool) -> Site:
     """Where the worker runs start; the specs are read."""
     own = specs_folder() / scheduler_entry(LOCAL).spec
+    spec = read_spec(settings.worker_spec or specs_folder() / entry.spec)
     return Site(
-        read_spec(settings.worker_spec or specs_folder() / entry.spec),
+        spec,
         Here(read_spec(own), str(logs)),
         loopback=loopback,
-        hosts=hosts,
+        avoids="AVOID" in entry.variables or "<<AVOID>>" in spec.template,
         cwd=str(settings.cwd or working_folder()),
         name_length=entry.name_length,
     )

@@ -13,7 +13,7 @@ from typing import Final
 from launcher.run.actions import News, Say
 from launcher.run.ending import Ended, say_left
 from launcher.run.runs import Run, Runs, Step
-from launcher.run.sentences import WaitsForOlder
+from launcher.run.sentences import StandKind, WaitsForOlder
 from launcher.run.submitting import Submitting
 from launcher.run.values import Key
 from rendezvous.wire.run import SlotState
@@ -90,7 +90,15 @@ class Replacing:
         older = [each for each in shared.of_slot[key.slot] if each < key]
         if not shared.outlives:
             return any(each in shared.ends.ends or shared.runs[each].end_after for each in older)
-        return not (seen is not None and seen.fenced) and any(map(self._may_run, older))
+        is_fenced = seen is not None and seen.fenced
+        return any(map(self._is_unplaced if is_fenced else self._may_run, older))
+
+    def _is_unplaced(self, key: Key) -> bool:
+        """Whether it is being ended, and its scheduler has yet to say where it was: the newer one
+        is not to start there."""
+        end, hosts = self.shared.ends.ends.get(key), self.submitting.hosts
+        is_asked = end is not None and end.stand.how is not StandKind.SILENT
+        return self.shared.facts.places.avoids and is_asked and not hosts.host(key)
 
     def _is_left(self, key: Key, run: Run) -> bool:
         """Whether it is an older one that could not be ended."""

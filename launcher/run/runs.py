@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from launcher.plan.plan import LOCAL
+from launcher.plan.plan import ANYWHERE, LOCAL, Where
 from launcher.run.actions import News, Note, TellSlot
 from launcher.run.desk import Desk
 from launcher.run.ending import Endings
@@ -68,6 +68,9 @@ class Run:
         over: How it ended, where this launch did not tell it to.
         preempted: What its scheduler said when it took the machine back; None while it has not.
         hint: What to do about a submission that failed.
+        where: Where it was to start.
+        host: Where it is, as far as that is known: as its scheduler, or the person, names it.
+        queued_at: Since when its scheduler has said that it waits; None: it does not.
         end_after: It is to be ended once its submission is answered.
         releases: How often it could not be ended after the go.
         release_at: Before that it is not tried again.
@@ -86,6 +89,9 @@ class Run:
     over: Description | None = None
     preempted: Description | None = None
     hint: str = ""
+    where: Where = ANYWHERE
+    host: str = ""
+    queued_at: float | None = None
     end_after: bool = False
     releases: int = 0
     release_at: float = 0.0
@@ -99,6 +105,7 @@ class Run:
         """What its scheduler says, with what it has said before of its machine: Kubernetes says
         that it takes a pod's node before the pod ends, and nothing of it afterwards. What goes on
         running without that word was spared."""
+        self.host = found.host or self.host
         if found.preempted or found.state is SlotState.RUNNING:
             self.preempted = found if found.preempted else None
         return found if self.preempted is None else replace(found, preempted=True)

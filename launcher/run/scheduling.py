@@ -74,7 +74,7 @@ class Remains:
 
     def _left(self, key: Key, entry: LedgerEntry) -> Left:
         starter = starter_of(self.schedulers[entry.starter], entry.starter)
-        return Left(key, starter, entry.handle)
+        return Left(key, starter, entry.handle, str(entry.run.variables.get("HOST", "")))
 
 
 class Scheduling:
@@ -156,6 +156,9 @@ class Scheduling:
 
     async def write_intent(self, action: do.WriteIntent) -> inputs.Input:
         """Write down what is about to be submitted."""
+        assert self._launch is not None
+        run = self._launch.submission(action.key, action.where)
+        self._entries[action.key] = replace(self.entry(action.key), run=run)
         try:
             self._ledger.begin(self.entry(action.key))
         except OSError as exc:
@@ -179,7 +182,7 @@ class Scheduling:
         assert self._launch is not None
         feed, number, key = self._feed, action.id, action.key
         assert feed is not None
-        run, join = self._launch.submission(key), self._launch.join(key)
+        run, join = self._launch.submission(key, action.where), self._launch.join(key)
 
         async def trouble(words: str) -> None:
             self._further[number] = further = asyncio.get_running_loop().create_future()

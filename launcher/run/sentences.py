@@ -113,6 +113,55 @@ class StartsByHand(Sentence):
 
 
 @frozen
+class AvoidsHosts(Sentence):
+    """A worker run may not start where others of its slot have failed."""
+
+    key: Key
+    hosts: tuple[str, ...]
+
+
+@frozen
+class CannotAvoid(Sentence):
+    """A worker run may start there all the same: its spec has no place for what to avoid."""
+
+    key: Key
+    hosts: tuple[str, ...]
+
+
+@frozen
+class NoOtherHost(Sentence):
+    """A slot's next worker run may start again where others have failed.
+
+    Attributes:
+        words: Why its scheduler has refused it; empty: it has waited in the queue for too long.
+    """
+
+    slot: int
+    hosts: tuple[str, ...]
+    words: str = ""
+
+
+@frozen
+class StartsElsewhere(Sentence):
+    """A worker run starts on another one of the named hosts."""
+
+    key: Key
+    host: str
+    former: str
+
+
+@frozen
+class StartsAgainOn(Sentence):
+    """No other one of the named hosts is free."""
+
+    slot: int
+    host: str
+
+
+OfHosts = AvoidsHosts | CannotAvoid | NoOtherHost | StartsElsewhere | StartsAgainOn
+
+
+@frozen
 class MayBeLeft(Sentence):
     """A worker run may still exist."""
 

@@ -24,6 +24,7 @@ from launcher.run.describing import Describing
 from launcher.run.desk import retry_pause
 from launcher.run.end_of_all import BY_ITSELF_SECONDS, EndOfAll
 from launcher.run.ending import Ended
+from launcher.run.hosts import Hosts
 from launcher.run.replacing import Replacing
 from launcher.run.runs import BEFORE_SUBMISSION, Run, Runs, Step, has_started
 from launcher.run.sentences import StartsByHand
@@ -50,14 +51,15 @@ class Slots:
     @staticmethod
     def of(shared: Runs) -> Slots:
         """Those of a launch that begins."""
-        submitting = Submitting(shared)
+        hosts = Hosts(shared)
+        submitting = Submitting(shared, hosts)
         replacing, end = Replacing(shared, submitting), EndOfAll(shared, submitting)
-        return Slots(shared, submitting, replacing, Describing(shared), end)
+        return Slots(shared, submitting, replacing, Describing(shared, hosts), end)
 
     def know(self, left: Iterable[Left]) -> None:
         """A former launcher of this launch has submitted these."""
         for one in left:
-            self.shared.add(one.key, Run(one.starter, Step.REST, one.handle))
+            self.shared.add(one.key, Run(one.starter, Step.REST, one.handle, host=one.host))
 
     def see(self, status: RunStatus, now: float) -> None:
         """Take in how the run stands, and submit every slot that wants a newer generation."""
@@ -193,13 +195,22 @@ class Slots:
             ):
                 self._looked(key, run, said, now)
             case inputs.Described(found=found):
-                self.describing.described(key, run, found, now)
+                if self._waits_in_vain(key, run, found, now):
+                    self._ask_for(Key(key.slot, key.generation + 1))
+                else:
+                    self.describing.described(key, run, found, now)
             case inputs.SchedulerSilent(words=words):
                 found = Description(SlotState.UNKNOWN, words)
                 self.describing.described(key, run, found, now)
             case _:
                 assert isinstance(said, inputs.LineRead)
                 self.describing.line_read(key, run, said.line)
+
+    def _waits_in_vain(self, key: Key, run: Run, found: Description, now: float) -> bool:
+        """Whether it has waited for another host than those to avoid, and there seems to be none:
+        the next one may have any."""
+        in_vain = self.submitting.hosts.waits_in_vain(key, run, found.state, now)
+        return in_vain and not self.submitting.stopped
 
     def look(self, name: str, key: Key) -> None:
         """Its time has come."""
@@ -292,6 +303,8 @@ class Slots:
             shared.tell(key, run, do.News(SlotState.SUBMITTED, run.handle))
 
     def _submit_failed(self, key: Key, run: Run, said: inputs.SubmitFailed, now: float) -> None:
+        if said.certain and self.submitting.goes_anywhere(key, run, said.words):
+            return
         self.submitting.answered(run)
         run.gone, run.hint = said.certain, said.hint
         if run.gone:
@@ -312,6 +325,7 @@ class Slots:
         run = self.shared.runs[one.key]
         run.handle, run.gone = one.handle, one.gone
         run.over, run.preempted = run.over or one.over, run.preempted or one.preempted
+        run.host = run.host or one.host
         if one.gone:
             self.shared.note(one.key, run)
         if not self.end.ending:

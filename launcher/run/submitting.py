@@ -9,6 +9,7 @@ from typing import Final
 from launcher.run import actions as do
 from launcher.run import inputs
 from launcher.run.desk import retry_pause
+from launcher.run.hosts import Hosts
 from launcher.run.runs import BEFORE_SUBMISSION, Run, Runs, Step
 from launcher.run.sentences import LedgerUnwritable
 from launcher.run.values import Key
@@ -28,6 +29,7 @@ class Submitting:
     """
 
     shared: Runs
+    hosts: Hosts
     gate: deque[Key] = field(default_factory=deque)
     count: int = 0
     stopped: bool = False
@@ -41,6 +43,7 @@ class Submitting:
             return
         self.count += 1
         run.step = Step.WRITING
+        self.hosts.choose(key, run)
         if run.is_local:
             self.submit(key, run)
         else:
@@ -90,12 +93,22 @@ class Submitting:
 
     def write(self, key: Key, run: Run) -> None:
         """Write it down, so that a later launcher knows of it."""
-        run.id = self.shared.desk.send("slots", do.WriteIntent, key)
+        run.id = self.shared.desk.send("slots", do.WriteIntent, key, run.where)
 
     def submit(self, key: Key, run: Run) -> None:
         """Have its scheduler submit it."""
         run.step = Step.SUBMITTING
-        run.id = self.shared.desk.send("slots", do.Submit, key)
+        run.id = self.shared.desk.send("slots", do.Submit, key, run.where)
+
+    def goes_anywhere(self, key: Key, run: Run, words: str) -> bool:
+        """Submit one at once without the hosts to avoid that was refused with them; whether it
+        is."""
+        if not self.goes_on(key, run) or not self.hosts.refused(key, run, words):
+            return False
+        run.step = Step.WRITING
+        self.hosts.choose(key, run)
+        self.write(key, run)
+        return True
 
     def not_written(self, key: Key, said: inputs.NotWritten, now: float) -> None:
         """Nothing is submitted that a later launcher would not know of."""

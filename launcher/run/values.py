@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from launcher.plan.avoiding import NO_PLACES, Places
 from rendezvous.enums import StrEnum
 from rendezvous.frozen import frozen
 from rendezvous.wire.errors import ExitCode, RdzvError, RegistryError, StorageFull, TooManyRequests
@@ -59,6 +60,7 @@ class Left:
     key: Key
     starter: Starter
     handle: str = ""
+    host: str = ""
 
 
 @frozen
@@ -70,6 +72,7 @@ class LaunchFacts:
         others: What starts the other slots; None in a symmetric start.
         owns_registry: The registry is a child of this launcher; else it is a standing one.
         joins_here: Slot 0's node is started by this launcher, on this machine.
+        places: On which hosts the nodes may start.
         grace: Seconds that a program has between TERM and KILL.
         orphan_timeout: Seconds that the launch goes on without its registry.
         sends_secrets: The registry is sent sealed variables, to pass on.
@@ -79,6 +82,7 @@ class LaunchFacts:
     others: Starter | None
     owns_registry: bool
     joins_here: bool
+    places: Places = NO_PLACES
     grace: float = 10.0
     orphan_timeout: float = 120.0
     sends_secrets: bool = False

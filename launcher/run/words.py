@@ -35,7 +35,7 @@ from rendezvous.wire.errors import (
     StorageFull,
 )
 from rendezvous.wire.run import Result, SlotState
-from rendezvous.wire.words import printable, reason_clause, slots_text
+from rendezvous.wire.words import listed, printable, reason_clause, slots_text
 from worker.program.ending import signal_name
 
 _BEFORE = "run '{}' was stopped before it started"
@@ -124,6 +124,14 @@ def _sentence(said: sentences.Sentence, names: Names) -> str:
                 f"waiting for the worker runs of {slots_text(list(slots))} to end, as their "
                 "scheduler reports; press Ctrl-C to stop waiting"
             )
+        case (
+            sentences.AvoidsHosts()
+            | sentences.CannotAvoid()
+            | sentences.NoOtherHost()
+            | sentences.StartsElsewhere()
+            | sentences.StartsAgainOn()
+        ):
+            return _of_hosts(said)
         case sentences.StartsByHand(key=key, handle=handle):
             command = names.start_words(key, handle)
             return f"copy slot {key.slot}'s script to its machine, and start it there: {command}"
@@ -148,6 +156,23 @@ def _sentence(said: sentences.Sentence, names: Names) -> str:
         case sentences.UnknownLeft(name=name, error=error):
             return f"worker run {name} may still exist: {error}"
     raise AssertionError(f"no words for {said}")
+
+
+def _of_hosts(said: sentences.OfHosts) -> str:
+    match said:
+        case sentences.CannotAvoid(key=key, hosts=hosts):
+            cannot = "its worker spec has no <<AVOID>>"
+            return f"slot {key.slot} may start on {listed(hosts)} again: {cannot}"
+        case sentences.AvoidsHosts(key=key, hosts=hosts):
+            return f"slot {key.slot} is to start on another host than {listed(hosts)}"
+        case sentences.StartsElsewhere(key=key, host=host, former=former):
+            return f"slot {key.slot} starts on {host}, not on {former}"
+        case sentences.StartsAgainOn(slot=slot, host=host):
+            return f"slot {slot} starts on {host} again: no other host of the list is free"
+        case sentences.NoOtherHost(slot=slot, hosts=hosts, words=words):
+            other = f"another host than {listed(hosts)}"
+            why = f"was refused ({words})" if words else "has not come free within 60 s"
+            return f"slot {slot} may start on any host: {other} {why}"
 
 
 def _ends_run(number: int, grace: float | None) -> str:

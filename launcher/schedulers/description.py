@@ -16,8 +16,10 @@ class Description:
     Attributes:
         preempted: It takes the run's machine back, or has done so: neither the program nor the
             machine is at fault.
+        host: The machine that it has given the run, by the scheduler's own name; empty: unknown.
     """
 
     state: SlotState
     detail: str = ""
     preempted: bool = False
+    host: str = ""

@@ -47,6 +47,7 @@ from rendezvous.wire.errors import SchedulerError
 from rendezvous.wire.run import SlotState
 
 _TRIES = 3
+_MAY_BE_PREEMPTED = (SlotState.RUNNING, *OVER)
 _SOON_SECONDS = 1.0
 """How long a list is good for while something that was cancelled may take its time to end."""
 _ENDS_SECONDS = 30.0
@@ -328,14 +329,14 @@ class ProfileScheduler(ProfileCommands, Scheduler):
         """Our state, and what it does not say: the reason of a wait, the kind of an end."""
         word, state = groups["state"] or "", self.profile.states.of(groups["state"] or "")
         reason = " ".join((groups.get("detail") or "").split())
-        may_be = state is SlotState.RUNNING or state in OVER
-        preempted = may_be and self.profile.states.says_preempted(word, reason)
+        preempted = state in _MAY_BE_PREEMPTED and self.profile.states.says_preempted(word, reason)
+        host = groups.get("host") or ""
         if state in (SlotState.SUBMITTED, SlotState.QUEUED, SlotState.RUNNING):
-            return Description(state, reason, preempted)
+            return Description(state, reason, preempted, host)
         code = (groups.get("code") or "").lstrip("0")
         if code and state in OVER:
             state, word = SlotState.FAILED, f"{word}, exit code {code}"
-        return Description(state, f"{word}: {reason}" if reason else word, preempted)
+        return Description(state, f"{word}: {reason}" if reason else word, preempted, host)
 
     async def cancel(self, run: WorkerRun, handle: str, *, grace_seconds: float) -> None:
         """See the contract; what was made twice by a lost answer is ended twice."""

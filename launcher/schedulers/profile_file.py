@@ -43,9 +43,10 @@ def _check_id(pattern: str) -> str:
 
 def _check_state(pattern: str) -> str:
     names = set(re.compile(PLACEHOLDER.sub("name", _check_regex(pattern))).groupindex)
-    if "state" not in names or names - {"state", "code", "detail"}:
+    if "state" not in names or names - {"state", "code", "detail", "host"}:
         raise ValueError(
-            "it needs a group (?P<state>...), and may have (?P<code>...) and (?P<detail>...)"
+            "it needs a group (?P<state>...), and may have (?P<code>...), (?P<detail>...) and "
+            "(?P<host>...)"
         )
     return pattern
 

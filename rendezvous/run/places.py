@@ -88,7 +88,8 @@ def has_room(run: Run) -> bool:
 
 def settle(run: Run, former: int) -> None:
     """At a go: the first of those that are not needed stay as standbys; the others are released,
-    and as many empty places are awaited as there are standbys missing, or nodes that the table had.
+    and as many empty places are awaited as there are standbys missing, and of lost nodes as many as
+    the table has room for.
 
     Args:
         run: Its ranks are those of the new table.
@@ -104,8 +105,8 @@ def settle(run: Run, former: int) -> None:
         else:
             run.missing.add(slot.index)
             slot.given_up = True
-    if run.spec.on_node_loss == "replace":
-        open_places += max(0, former - len(run.starts.numbers))
+    if former:
+        open_places += run.spec.max_nodes - len(run.starts.numbers)
     for index in sorted(run.missing, key=lambda i: (not run.slots[i].incarnations, i)):
         slot = run.slots[index]
         if not slot.given_up:

@@ -1,7 +1,9 @@
 """A node that is lost once programs have started is replaced, or gone without. Pure.
 
 A standby takes its place, or its worker run is submitted again, as often as `max_replacements`
-allows. Which of the nodes make the next table is seen when they gather: those that stay first.
+allows: each loss of a node counts once, however often its place has to be asked for until the next
+node is in it. Which of the nodes make the next table is seen when they gather: those that stay
+first.
 """
 
 from __future__ import annotations
@@ -11,12 +13,16 @@ from collections.abc import Collection, Mapping, Sequence
 from rendezvous.run import events
 from rendezvous.run.decision import Outcome
 from rendezvous.run.moves import gather_again
-from rendezvous.run.places import may_be_there, standbys, vacate
+from rendezvous.run.phases import Awaits
+from rendezvous.run.places import may_be_there, standbys, there, vacate
 from rendezvous.run.state import DEAD_SUBMISSIONS, LeftOut, Run, Slot, names_of, nnodes_text, who
-from rendezvous.wire.run import NodeState
+from rendezvous.wire.run import NodeState, SlotState
 from rendezvous.wire.words import listed
 
+_PAUSES_SECONDS = (1, 2, 4, 8, 16, 32, 60, 120, 300, 600, 900)
+"""Between a worker run that came to nothing and the next one; the last one stays."""
 _LONGEST_PAUSE_SECONDS = 60.0
+"""Where nodes are idle until it comes."""
 
 
 def outlives(run: Run) -> bool:
@@ -35,9 +41,12 @@ def why_not(run: Run, lost: Collection[int]) -> str:
     spec, starts = run.spec, run.starts
     if any(map(run.needs, lost)):
         return "the node of slot 0 is the launcher's own, which no other node can replace"
-    left = may_be_there(run, lost)
+    shrinks = spec.on_node_loss == "shrink"  # it waits for nobody
+    left = (
+        len([s for s in there(run) if s.index not in lost]) if shrinks else may_be_there(run, lost)
+    )
     most = spec.limits.max_replacements
-    again = min(len(lost), most - starts.resubmitted) if spec.on_node_loss == "replace" else 0
+    again = 0 if shrinks else min(len(lost), most - starts.resubmitted)
     if left + again >= spec.min_nodes:
         return ""
     count = f"{left} node{'s' * (left != 1)} would be left of {nnodes_text(spec)}"
@@ -57,7 +66,8 @@ def refill(run: Run, slot: Slot, now: float) -> str:
     if on_its_way:
         return "its next worker run is on its way"
     is_left = run.starts.resubmitted < limits.max_replacements
-    if run.spec.on_node_loss != "replace" or not is_left or run.needs(slot.index):
+    waits_in_vain = run.spec.on_node_loss == "shrink" and not run.spec.managed
+    if waits_in_vain or not is_left or run.needs(slot.index):
         slot.given_up = True
         return ""
     slot.given_up = False
@@ -71,32 +81,61 @@ def refill(run: Run, slot: Slot, now: float) -> str:
 
 def try_again(run: Run, slot: Slot, now: float) -> str:
     """A worker run that was to take a lost node's place has ended before its node had joined: the
-    next one is submitted after a while, as long as a node may take to join. Returns that in words.
+    next one is submitted after a while, as long as the run lives. Returns that in words.
 
-    One that is awaited by the next programs ends the run when that time is over.
+    One that is awaited by the next programs ends the run when it has had the join time-out.
     """
-    is_late = slot.wait_seconds(now) >= run.spec.limits.join_timeout_seconds
-    if is_late or run.spec.on_node_loss != "replace":
-        slot.given_up = not run.rules.is_forming
-        return "it is not awaited any longer"
-    seconds = min(_LONGEST_PAUSE_SECONDS, 2.0 ** min(slot.tries, 16))
+    seconds = _pause_seconds(slot)
+    if run.rules.is_forming:
+        seconds = min(seconds, _LONGEST_PAUSE_SECONDS)
     slot.tries, slot.again_at = slot.tries + 1, now + seconds
-    return f"it is submitted again in {seconds:.0f} s"
+    return f"it is submitted again in {_time(seconds)}"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds <= 60 else f"{seconds / 60:.0f} min"
+
+
+def hurry(run: Run, now: float) -> None:
+    """The programs have stopped for a loss: no place is asked for as seldom as beside them."""
+    for index in run.missing:
+        slot = run.slots[index]
+        if slot.again_at is not None:
+            slot.again_at = min(slot.again_at, now + _LONGEST_PAUSE_SECONDS)
+
+
+def _pause_seconds(slot: Slot) -> float:
+    return float(_PAUSES_SECONDS[min(slot.tries, len(_PAUSES_SECONDS) - 1)])
 
 
 def due_again(run: Run, now: float) -> list[Slot]:
     """The slots whose next worker run is submitted now."""
     if not outlives(run):
         return []
-    slots = (run.slots[index] for index in sorted(run.missing))
-    return [slot for slot in slots if slot.again_at is not None and now >= slot.again_at]
+    slots = [run.slots[index] for index in sorted(run.missing)]
+    return [slot for slot in slots if _is_due_again(run, slot, now)]
+
+
+def _is_due_again(run: Run, slot: Slot, now: float) -> bool:
+    """Whether the pause after its failed worker run is over; or, beside the programs, whether one
+    has been running for long, and its node has not come."""
+    if slot.again_at is not None:
+        return now >= slot.again_at
+    is_awaited = not slot.given_up and slot.state is SlotState.RUNNING
+    if run.rules.awaits is not Awaits.PROGRAMS or slot.wanted > slot.generation or not is_awaited:
+        return False
+    limit = max(run.spec.limits.join_timeout_seconds, _pause_seconds(slot))
+    return run.spec.managed and now - slot.since >= limit
 
 
 def submit_again(run: Run, event: events.SubmitAgain, now: float) -> Outcome:
-    """The pause after a worker run that has failed is over."""
-    slot = run.slots[event.slot]
+    """Another worker run is wanted in the place of one that has failed, or does not come."""
+    slot, why = run.slots[event.slot], ""
+    if slot.again_at is None:
+        slot.tries += 1
+        why = f": its node has not joined within {_time(now - slot.since)}"
     slot.again_at, slot.wanted = None, slot.generation + 1
-    return Outcome(f"slot {slot.index} is submitted again", slot.index)
+    return Outcome(f"slot {slot.index} is submitted again{why}", slot.index)
 
 
 def retire(run: Run, slot: Slot, why: str, now: float) -> str:

@@ -34,7 +34,7 @@ from rendezvous.run.gathering import cause_of, check_gathered
 from rendezvous.run.lasted import got_on, progress_of, ran_seconds
 from rendezvous.run.moves import begin_stop, enter, gather_again
 from rendezvous.run.places import standbys
-from rendezvous.run.replacing import plan_words, refill, retire, why_not
+from rendezvous.run.replacing import hurry, plan_words, refill, retire, why_not
 from rendezvous.run.state import GONE, Run, Slot, Starts, who
 from rendezvous.wire.errors import Cause
 from rendezvous.wire.reports import ExitReport
@@ -317,6 +317,7 @@ def _begin_without(run: Run, step: Again, now: float) -> str:
     ]
     _begin_anew(run)
     gather_again(run, now)
+    hurry(run, now)
     then = "; ".join(filter(None, [step.then, *said]))
     _change_last(run.starts, run.starts.ended[-1].model_copy(update={"then": then}))
     return then + check_gathered(run, now)

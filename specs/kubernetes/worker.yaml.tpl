@@ -29,6 +29,14 @@ spec:
       labels: {app.kubernetes.io/managed-by: rdzv, rdzv/launch: <<LAUNCH_ID>>, rdzv/worker-run: <<NAME>>}
     spec:
       restartPolicy: Never
+      # Not on the nodes of --avoid, nor where the slot's last pod has failed; without any, this key is
+      # left out.
+      affinity: !optional
+        nodeAffinity:
+          requiredDuringSchedulingIgnoredDuringExecution:
+            nodeSelectorTerms:
+              - matchExpressions:
+                  - {key: kubernetes.io/hostname, operator: NotIn, values: [<<AVOID>>]}
       automountServiceAccountToken: false # a worker asks nothing of Kubernetes
       enableServiceLinks: false # no variable for each service of the namespace
       terminationGracePeriodSeconds: 60 # above --grace; a pod is gone as soon as its program is

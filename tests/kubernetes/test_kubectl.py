@@ -174,6 +174,7 @@ async def test_what_a_pod_is_about_becomes_a_state_and_its_words(
     found = await ground.describe()
     assert found.state is state
     assert detail in found.detail
+    assert found.host == "gpu-17"
     assert found.preempted == (pod is EVICTED or TARGET in pod.get("conditions", ()))
 
 

@@ -51,6 +51,16 @@ def test_a_pods_script_hands_every_word_and_variable_on_and_the_job_none(tmp_pat
     assert [environ[f"VALUE_{number}"] for number in range(len(UGLY) + 1)] == ["hush", *UGLY]
 
 
+def test_a_pod_avoids_nodes_by_affinity_and_has_none_where_there_are_none(tmp_path: Path) -> None:
+    _, job = yaml.safe_load_all(rendered(tmp_path, worker_run(avoid=["gpu-17", "no"])))
+    _, plain = yaml.safe_load_all(rendered(tmp_path, worker_run()))
+    affinity = job["spec"]["template"]["spec"].pop("affinity")
+    assert job == plain
+    match = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["gpu-17", "no"]}
+    (required,) = affinity["nodeAffinity"].values()
+    assert required == {"nodeSelectorTerms": [{"matchExpressions": [match]}]}
+
+
 def test_the_greatest_names_are_names_to_kubernetes() -> None:
     pod = f"{worker_run(slot=99_999, generation=101).name}-x7k2p"
     assert NAME.fullmatch(pod)
@@ -153,6 +163,11 @@ def faults(python: str, manifest: str, versions: list[str]) -> list[str]:
 @VENDORS
 def test_a_rendered_worker_run_fits_the_schemas(python: str, tmp_path: Path) -> None:
     assert faults(python, rendered(tmp_path, RUN), VERSIONS) == []
+
+
+@VENDORS
+def test_a_worker_run_that_avoids_nodes_fits_the_schemas(python: str, tmp_path: Path) -> None:
+    assert faults(python, rendered(tmp_path, worker_run(avoid=["gpu-17", "no"])), VERSIONS) == []
 
 
 @VENDORS

@@ -336,7 +336,8 @@ def test_options_say_more_than_the_hosts_do(
     given: dict[str, Any], nnodes: str, processes: str | None, starter: str
 ) -> None:
     settings = LaunchSettings.model_validate(given)
-    found, hosts, _ = on_named_hosts(settings)
+    found, hosts, more, _ = on_named_hosts(settings)
+    assert more == ()
     assert (found.nnodes, found.nproc_per_node, Path(found.starter).name) == (
         nnodes,
         processes or settings.nproc_per_node,

@@ -120,7 +120,7 @@ def plan(**settings: Any) -> Plan:
         ),
         (
             SHRINK | {"nnodes": "2:4", "orphan_timeout": 60.0},
-            {"fence_timeout_seconds": 60.0},
+            {"max_replacements": 3, "fence_timeout_seconds": 60.0},
         ),
     ],
 )
@@ -140,6 +140,7 @@ def test_standbys_are_worker_runs_of_their_own_and_no_nodes_of_the_job() -> None
 
 REPLACES = "another one replaces it, up to"
 SHRINKS = "the run continues with those that are left, at least"
+AGAIN = "a missing one is submitted again, up to 3 times, and taken in at the next restart"
 FIRST = "first, each a whole machine"
 FENCE = "a silent node is fenced after"
 HERE = "without the node of this machine the run fails"
@@ -158,8 +159,12 @@ HERE = "without the node of this machine the run fails"
             f"{REPLACES} 1 time; {FENCE} 30.5 s; {HERE}",
         ),
         (
-            SHRINK | {"nnodes": "2:4", "standby": 2},
+            SHRINK | {"nnodes": "2:4", "standby": 2, "max_replacements": 0},
             f"{SHRINKS} 2; 2 standbys wait and step in {FIRST}; {FENCE} 120 s; {HERE}",
+        ),
+        (
+            SHRINK | {"nnodes": "2:4", "local_node": False},
+            f"{SHRINKS} 2; {AGAIN}; {FENCE} 120 s",
         ),
     ],
 )

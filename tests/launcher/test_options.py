@@ -13,9 +13,10 @@ from hypothesis import example, given
 from hypothesis import settings as law
 from hypothesis import strategies as st
 
+from launcher.option_values import LEAST_VERIFY_SECONDS
 from launcher.options import misspelt_variables, options_from, read
 from launcher.run_file.fields import flag_of, variables_of
-from launcher.settings import LEAST_VERIFY_SECONDS, LaunchSettings, ServeSettings
+from launcher.settings import LaunchSettings, ServeSettings
 from rendezvous.wire.errors import UsageError
 from tests.support.nightly import examples
 from worker.probe.mesh import Pace

@@ -20,6 +20,7 @@ from launcher.plan.plan import (
     Site,
     Spec,
     Submission,
+    Where,
     check_run_id,
     loopback_address,
     parse_nnodes,
@@ -75,11 +76,22 @@ def test_a_worker_run_carries_everything_that_a_spec_can_be_filled_with() -> Non
             "PASS_ENV": ["NCCL_DEBUG=INFO"],
             "CWD": "",
             "COMMAND": ["train.py", "--epochs", "3"],
+            "AVOID": [],
             "IMAGE": "a:b=c",
         },
         source="worker.sh",
         template="exec <<COMMAND>>",
     )
+
+
+def test_a_worker_run_is_told_where_to_start_and_where_not() -> None:
+    made = plan(avoid=["bad"])
+    assert made.submission(1, 1).variables["AVOID"] == ["bad"]
+    where = Where("n9", ("bad", "n1"))
+    assert made.submission(1, 2, where).variables["AVOID"] == ["bad", "n1"]
+    named = replace(made, site=replace(made.site, hosts=("h0", "n1", "n2", "n3")))
+    assert named.submission(1, 1).variables["HOST"] == "n1"
+    assert named.submission(1, 2, where).variables["HOST"] == "n9"
 
 
 def test_slot_0_of_another_scheduler_is_started_here_from_the_local_spec() -> None:

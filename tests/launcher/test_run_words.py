@@ -52,6 +52,27 @@ QUEUED = say.Stand(say.StandKind.STATE, SlotState.QUEUED, "Resources")
 RUNS = say.Stand(say.StandKind.STATE, SlotState.RUNNING)
 SENTENCES = [
     (
+        say.AvoidsHosts(Key(1, 2), ("gpu-17", "gpu-3")),
+        "slot 1 is to start on another host than gpu-17, gpu-3",
+    ),
+    (
+        say.CannotAvoid(Key(1, 2), ("gpu-17",)),
+        "slot 1 may start on gpu-17 again: its worker spec has no <<AVOID>>",
+    ),
+    (
+        say.NoOtherHost(1, ("gpu-17",), "not available"),
+        "slot 1 may start on any host: another host than gpu-17 was refused (not available)",
+    ),
+    (
+        say.NoOtherHost(1, ("gpu-17",)),
+        "slot 1 may start on any host: another host than gpu-17 has not come free within 60 s",
+    ),
+    (say.StartsElsewhere(Key(1, 2), "n3", "n1"), "slot 1 starts on n3, not on n1"),
+    (
+        say.StartsAgainOn(1, "n1"),
+        "slot 1 starts on n1 again: no other host of the list is free",
+    ),
+    (
         say.StartsByHand(ONE, "/s/slot-1.sh"),
         "copy slot 1's script to its machine, and start it there: sh /s/slot-1.sh",
     ),

@@ -125,6 +125,16 @@ def test_yaml_splices_a_list_into_a_sequence_and_writes_one_quoted_line_elsewher
     assert yaml_of(shared, C=["a", "b"]) == spread
 
 
+def test_yaml_leaves_an_optional_key_out_where_a_list_in_it_is_empty() -> None:
+    text = "a: !optional {not: [{in: [<<AVOID>>]}], x: [1]}\nb: !optional [<<NAME>>]\nc: 1\n"
+    assert yaml_of(text, AVOID=[], NAME="n") == {"b": ["n"], "c": 1}
+    assert yaml_of(text, AVOID=["n1", "n2"], NAME="n") == {
+        "a": {"not": [{"in": ["n1", "n2"]}], "x": [1]},
+        "b": ["n"],
+        "c": 1,
+    }
+
+
 def test_yaml_never_expands_a_value_again() -> None:
     template = "a: <<X>>\nb: [<<L>>]\nc: <<M>>-<<X>>\n"
     rendered = yaml_of(template, X="<<Y>>", Y="no", L=["<<X>>", "<<nope>>"], M="<<")
@@ -354,6 +364,18 @@ def test_shell_refuses_a_list_that_it_cannot_write(
     template: str, items: list[str], said: str
 ) -> None:
     assert f"job.sh:1: the value of V {said}" in refusal(template, "job.sh", V=items)
+
+
+def test_shell_joins_a_list_behind_a_directives_equals_sign_by_commas() -> None:
+    text = "#SBATCH --exclude=<<AVOID>>\necho\n"
+    assert render_shell(text, AVOID=["n1"]) == "#SBATCH --exclude=n1\necho\n"
+    assert render_shell(text, AVOID=["n1", "n2.local"]) == "#SBATCH --exclude=n1,n2.local\necho\n"
+    assert render_shell(text, AVOID=[]) == "echo\n"
+
+
+def test_shell_puts_nothing_into_a_directive_that_could_be_more_than_a_host() -> None:
+    with pytest.raises(TemplateError, match="the character ' '"):
+        render_shell("#SBATCH --exclude=<<AVOID>>", AVOID=["n1", "n2 --wrap=x"])
 
 
 def test_shell_takes_placeholders_again_after_quotes_comments_and_heredocs_end() -> None:

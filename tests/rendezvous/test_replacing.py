@@ -331,18 +331,78 @@ def test_tries_end_with_the_join_time_out() -> None:
     assert "no route to host" in drive.result.message
 
 
-def test_a_place_that_nobody_can_fill_is_given_up_beside_the_programs() -> None:
-    drive = elastic(3, standby=1, join_timeout_seconds=5)
+def test_a_place_that_nobody_fills_is_asked_for_ever_more_seldom_as_long_as_the_run_lives() -> None:
+    drive = elastic(3, standby=1, max_replacements=1, join_timeout_seconds=5)
     lose(drive, 1)
     stopped(drive, 0, 2)
     go_on(drive)
-    for generation in (2, 3, 4):
+    pauses = [1, 2, 4, 8, 16, 32, 60, 120, 300, 600, 900, 900]
+    for generation, pause in enumerate(pauses, 2):
+        drive.news(1, SlotState.SUBMITTING, generation)
+        said = drive.news(1, SlotState.FAILED, generation, detail="no route to host")
+        assert said is not None
+        words = f"{pause} s" if pause <= 60 else f"{pause // 60} min"
+        assert said.endswith(f"; it is submitted again in {words}")
+        drive.wait(pause - 0.75, silent=[1])
+        assert drive.slot(1).wanted == generation
+        drive.wait(1, silent=[1])  # a fence may end in the same sweep
+        assert drive.slot(1).wanted == generation + 1
+    assert phase(drive) is Phase.RUNNING
+    assert drive.run.starts.resubmitted == 1
+    assert status_of(drive, 1).awaited
+    drive.join(1, len(pauses) + 2)
+    assert drive.node(1).state is NodeState.STANDBY
+
+
+def test_one_that_runs_and_does_not_come_is_asked_for_again_beside_the_programs() -> None:
+    drive = elastic(3, standby=1, join_timeout_seconds=60)
+    lose(drive, 1)
+    stopped(drive, 0, 2)
+    go_on(drive)
+    for generation in (2, 3):
+        drive.news(1, SlotState.SUBMITTING, generation)
+        drive.news(1, SlotState.QUEUED, generation)
+        drive.wait(300, silent=[1])  # in a queue nothing is late
+        drive.news(1, SlotState.RUNNING, generation)
+        drive.wait(59, silent=[1])
+        assert drive.slot(1).wanted == generation
+        drive.wait(1, silent=[1])
+        assert drive.slot(1).wanted == generation + 1
+        words = "slot 1 is submitted again: its node has not joined within 60 s"
+        assert drive.reasons[-1] == words
+    assert drive.run.starts.resubmitted == 1
+    drive.wait(600, silent=[1])  # nothing has been submitted since
+    assert drive.slot(1).wanted == 4
+
+
+def test_when_the_programs_stop_for_another_loss_nobody_waits_for_a_long_pause() -> None:
+    drive = elastic(4, least=2, last_call_seconds=10, join_timeout_seconds=900)
+    lose(drive, 1)
+    stopped(drive, 0, 2, 3)
+    drive.wait(11, silent=[1])
+    go_on(drive)
+    for generation in range(2, 11):
         drive.news(1, SlotState.SUBMITTING, generation)
         drive.news(1, SlotState.FAILED, generation, detail="no route to host")
-        drive.wait(4, silent=[1])
-    assert drive.slot(1).given_up
-    assert not status_of(drive, 1).awaited
+        if generation < 10:
+            drive.wait(300, silent=[1])
+    lose(drive, 2)
+    stopped(drive, 0, 3)
+    assert drive.slot(1).again_at == drive.now + 60
+
+
+def test_a_place_stays_awaited_over_a_restart() -> None:
+    drive = elastic(4, least=2, last_call_seconds=10, max_restarts=3)
+    lose(drive, 1)
+    stopped(drive, 0, 2, 3)
+    drive.wait(11, silent=[1])
+    go_on(drive)
+    drive.news(1, SlotState.SUBMITTING, 2)
+    drive.exit(0, 1)
+    stopped(drive, 2, 3)
+    go_on(drive)
     assert phase(drive) is Phase.RUNNING
+    assert status_of(drive, 1).awaited
 
 
 CANNOT_START = {"cause": Cause.SCHEDULER_FAILED, "detail": "its last line: 'cannot start: no rdzv'"}
@@ -756,6 +816,48 @@ def test_a_run_that_may_shrink_goes_on_at_once_and_closes_its_ranks_up() -> None
     assert drive.slot(1).wanted == 1
     assert drive.run.starts.replaced == 0
     assert not status_of(drive, 1).awaited
+
+
+def test_who_is_missing_after_a_shrink_is_submitted_again_and_taken_in_at_the_next_restart() -> (
+    None
+):
+    drive = elastic(4, how="shrink", least=2, max_replacements=1, max_restarts=1)
+    lose(drive, 1)
+    stopped(drive, 0, 2, 3)
+    then = drive.run.starts.ended[-1].then
+    assert then.endswith("slot 1 is submitted again (replacement 1 of 1)")
+    go_on(drive)
+    assert ranks(drive) == {0: 0, 2: 1, 3: 2}  # it waits for nobody
+    assert drive.slot(1).wanted == 2
+    assert status_of(drive, 1).awaited
+    drive.news(1, SlotState.SUBMITTING, 2)
+    drive.news(1, SlotState.FAILED, 2, detail="no route to host")
+    drive.wait(1.25, silent=[1])
+    assert drive.slot(1).wanted == 3
+    drive.join(1, 3)
+    assert drive.node(1).state is NodeState.STANDBY
+    assert not drive.run.stop
+    drive.exit(0, 1)
+    stopped(drive, 2, 3)
+    go_on(drive)
+    assert ranks(drive) == {0: 0, 2: 1, 3: 2, 1: 3}
+    lose(drive, 3)
+    stopped(drive, 0, 1, 2)
+    go_on(drive)
+    assert not status_of(drive, 3).awaited  # the only replacement is used up
+    assert ranks(drive) == {0: 0, 2: 1, 1: 2}
+
+
+def test_a_run_below_its_least_does_not_wait_for_who_is_submitted_again() -> None:
+    drive = elastic(3, how="shrink", least=2, max_replacements=3)
+    lose(drive, 1)
+    stopped(drive, 0, 2)
+    go_on(drive)
+    assert status_of(drive, 1).awaited
+    lose(drive, 2)
+    stopped(drive, 0)
+    assert drive.result.code == Cause.NODE_LOST
+    assert "1 node would be left of 2:3" in drive.result.message
 
 
 def test_it_does_not_shrink_below_the_least() -> None:

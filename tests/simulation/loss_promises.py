@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rendezvous.run import events
 from rendezvous.run.events import Event
 from rendezvous.run.state import DEAD_SUBMISSIONS, NOT_NEEDED, STANDS_BY, Run
-from rendezvous.wire.run import NodeState, Phase, RunStatus
+from rendezvous.wire.run import NodeState, Phase, RunStatus, SlotState
 from tests.simulation.epochs import FORMING_AGAIN, begins_again
 from tests.simulation.history import Facts, History, Wrong
 from tests.simulation.launch_promises import OF_SCHEDULERS, is_cut_off
@@ -81,8 +81,8 @@ def replacements_are_bounded(history: History, run: Run, event: Event) -> Wrong:
         return None
     if isinstance(event, events.SlotChanged):
         grown = [slot for slot in grown if slot != event.slot or _is_dead(event)]
-    if grown and (run.spec.on_node_loss != "replace" or not run.spec.managed):
-        return f"slots {grown} of a run that does not replace"
+    if grown and not run.spec.managed:
+        return f"slots {grown} of a run whose nodes nobody submits"
     for slot in grown:
         node = run.slots[slot].live_node()
         if node is not None or (slot == 0 and run.spec.local_node):
@@ -104,12 +104,25 @@ def what_is_wanted_again_is_counted(history: History, run: Run, event: Event) ->
     grown = [s for s, before in facts.before.wanted.items() if run.slots[s].wanted > before]
     by_itself = getattr(event, "slot", None) in grown and not _fails(event)
     if isinstance(event, events.SubmitAgain):  # its submission had failed, which is no loss
-        failed = all(run.slots[slot].state in DEAD_SUBMISSIONS for slot in grown)
+        failed = all(
+            run.slots[slot].state in DEAD_SUBMISSIONS or _does_not_come(history, run, slot)
+            for slot in grown
+        )
         return None if failed else f"slots {grown} are there"
     if isinstance(event, events.Joined) or (by_itself and isinstance(event, events.SlotChanged)):
         return None
     counted = run.starts.resubmitted - facts.epochs.resubmitted
     return None if counted >= len(grown) else f"slots {grown}, and {counted} are counted"
+
+
+def _does_not_come(history: History, run: Run, index: int) -> bool:
+    """Whether its worker run has been running beside the programs for as long as a node may take to
+    join."""
+    slot = run.slots[index]
+    limit = run.spec.limits.join_timeout_seconds
+    there = slot.node is not None and slot.node.state is not NodeState.RELEASED
+    late = slot.state is SlotState.RUNNING and history.at - slot.since >= limit - 0.01
+    return run.phase is Phase.RUNNING and late and not there
 
 
 def _fails(event: Event) -> bool:

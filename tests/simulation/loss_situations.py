@@ -45,7 +45,7 @@ def _outliving(draw: random.Random, launch: Launch) -> Launch:
         launch,
         on_node_loss="shrink" if shrinks else "replace",
         standby=standby,
-        max_replacements=0 if shrinks else draw.choice([0, 1, 2, 3]),
+        max_replacements=launch.nodes % 3 if shrinks else draw.choice([0, 1, 2, 3]),
         fence=_fence(draw, launch.lease),
         queue=launch.queue + tuple(near(draw, 0.0, 2.0) for _ in more),
         boot=launch.boot + tuple(near(draw, 0.05, 1.5) for _ in more),
@@ -194,7 +194,8 @@ def _fewer_go_on(draw: random.Random, schedule: Schedule) -> Schedule:
     nodes = draw.randint(2, 5)
     least = draw.randint(1, nodes - 1)
     loss, standby = "shrink", draw.choice([0, 0, 0, 1])
-    launch = _run(draw, nodes, on_node_loss=loss, least=least, standby=standby, max_replacements=0)
+    more = {"least": least, "standby": standby, "max_replacements": nodes % 3}
+    launch = _run(draw, nodes, on_node_loss=loss, **more)
     when, faults = _after_the_go(draw), []
     for _ in range(draw.randint(1, nodes - least + 1)):
         faults.append(_hurts(draw, when, launch.slots, draw.choice([_DIES, _HURT])))

@@ -30,7 +30,9 @@ def can_outlive(run: Run, lost: Collection[int] = ()) -> bool:
     awaited = [s.index for s in run.slots if s.index not in there and s.index in run.missing]
     may_come = [index for index in awaited if not run.slots[index].given_up and index not in lost]
     left = limits.max_replacements - run.starts.resubmitted
-    again = min(len(lost), left) if spec.on_node_loss == "replace" else 0
+    again = min(len(lost), left)
+    if spec.on_node_loss == "shrink":  # it waits for nobody
+        may_come, again = [], 0
     return len(set(there) - set(lost)) + len(may_come) + again >= spec.min_nodes
 
 

@@ -70,10 +70,12 @@ def submissions_are_bounded(history: History, world: World) -> Wrong:
 
 def _tries(launch: Launch) -> int:
     """How often those are submitted again that end before they join, once programs have started:
-    after 1, 2, 4 ... 60 s, for as long as a node may take to join."""
-    if launch.on_node_loss != "replace":
+    after 1, 2, 4 ... 60 s where the others wait, and ever more seldom beside the programs."""
+    if launch.on_node_loss == "fail":
         return 0
-    each = math.ceil(launch.join_timeout).bit_length() + int(launch.join_timeout / 60) + 1
+    programs = (launch.program, *launch.later)
+    seconds = launch.join_timeout + sum(max(s for s, _ in one) for one in programs)
+    each = math.ceil(seconds).bit_length() + int(seconds / 60) + 1
     return (1 + launch.max_replacements) * each
 
 

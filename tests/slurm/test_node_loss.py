@@ -133,6 +133,36 @@ def test_a_job_whose_agent_is_killed_is_submitted_again(cluster: Slurm, tmp_path
     assert cluster.state_of(older) == "FAILED"
 
 
+def test_a_replacement_runs_on_another_node(cluster: Slurm, tmp_path: Path) -> None:
+    """Slurm alone would take the same one again: the first that is free."""
+    with running(cluster, tmp_path) as launch:
+        older, lost = job_of(cluster, 1), time.monotonic()
+        former = host_of(cluster, older)
+        cluster.ask("scancel", older)
+        wait_for_second(tmp_path, lost, "scancel, submitted again for another node")
+        assert host_of(cluster, job_of(cluster, 1, 2)) != former
+        end(tmp_path)
+        outcome = launch.finish()
+    check_end(tmp_path, outcome.code, outcome.err)
+    assert f"slot 1 is to start on another host than {former}" in outcome.err
+
+
+@pytest.mark.nightly
+def test_where_no_other_node_comes_free_it_is_the_same_one(cluster: Slurm, tmp_path: Path) -> None:
+    with running(cluster, tmp_path, "--avoid", "n[0-0]") as launch:
+        assert {host_of(cluster, job) for job in cluster.jobs()} == {"n1", "n2", "n3"}
+        older, lost = job_of(cluster, 1), time.monotonic()
+        former = host_of(cluster, older)
+        cluster.ask("scancel", older)
+        launch.wait_for(f"Resources; not on {former}")
+        wait_for_second(tmp_path, lost, "scancel, no other node free")
+        assert host_of(cluster, job_of(cluster, 1, 3)) == former
+        end(tmp_path)
+        outcome = launch.finish()
+    check_end(tmp_path, outcome.code, outcome.err)
+    assert f"another host than {former} has not come free within 60 s" in outcome.err
+
+
 @pytest.mark.nightly
 def test_a_job_whose_node_falls_silent_is_submitted_again_elsewhere(
     cluster: Slurm, tmp_path: Path

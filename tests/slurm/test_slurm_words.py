@@ -11,7 +11,7 @@ from rendezvous.wire.run import SlotState
 from tests.support.bed import Bed, join_text
 
 BAD_DAY = "ReqNodeNotAvail, UnavailableNodes:n[0-1]"
-OTHERS = "112|RUNNING|n0\n12|PENDING|(Priority)\n121|FAILED|(TimeLimit)\n"
+OTHERS = "112|RUNNING|n0|n0\n12|PENDING||(Priority)\n121|FAILED|n1|(TimeLimit)\n"
 
 
 def bed_of(folder: Path, command: str, printed: str) -> Bed:
@@ -22,19 +22,26 @@ def bed_of(folder: Path, command: str, printed: str) -> Bed:
 @pytest.mark.parametrize(
     ("printed", "expected"),
     [
-        ("12|PENDING|(Resources)", Description(SlotState.QUEUED, "Resources")),
-        ("12|PENDING|(None)", Description(SlotState.QUEUED, "")),
-        (f"12|PENDING|({BAD_DAY})", Description(SlotState.QUEUED, BAD_DAY)),
+        ("12|PENDING||(Resources)", Description(SlotState.QUEUED, "Resources")),
+        ("12|PENDING||(None)", Description(SlotState.QUEUED, "")),
+        (f"12|PENDING||({BAD_DAY})", Description(SlotState.QUEUED, BAD_DAY)),
         (OTHERS, Description(SlotState.QUEUED, "Priority")),
-        ("12|CONFIGURING|n7", Description(SlotState.QUEUED, "n7")),
-        ("12|RUNNING|gpu-[07-08]", Description(SlotState.RUNNING, "gpu-[07-08]")),
-        ("12|COMPLETING|None1", Description(SlotState.RUNNING, "None1")),
-        ("12|COMPLETED|n0", Description(SlotState.ENDED, "COMPLETED: n0")),
-        ("12|CANCELLED|", Description(SlotState.FAILED, "CANCELLED")),
-        ("12|NODE_FAIL|(NodeDown)", Description(SlotState.FAILED, "NODE_FAIL: NodeDown")),
-        ("12|OUT_OF_MEMORY|(x (y))", Description(SlotState.FAILED, "OUT_OF_MEMORY: x (y)")),
-        ("12|PREEMPTED|n0", Description(SlotState.FAILED, "PREEMPTED: n0", preempted=True)),
-        ("12|DREAMING|n0", Description(SlotState.UNKNOWN, "DREAMING: n0")),
+        ("12|CONFIGURING|n7|n7", Description(SlotState.QUEUED, "n7", host="n7")),
+        ("12|RUNNING|gpu-[07-08]|gpu-[07-08]", Description(SlotState.RUNNING, "gpu-[07-08]")),
+        ("12|RUNNING|gpu-07|gpu-07", Description(SlotState.RUNNING, "gpu-07", host="gpu-07")),
+        ("12|COMPLETING|None1|None1", Description(SlotState.RUNNING, "None1", host="None1")),
+        ("12|COMPLETED|n0|n0", Description(SlotState.ENDED, "COMPLETED: n0", host="n0")),
+        ("12|CANCELLED||", Description(SlotState.FAILED, "CANCELLED")),
+        (
+            "12|NODE_FAIL|n0|(NodeDown)",
+            Description(SlotState.FAILED, "NODE_FAIL: NodeDown", host="n0"),
+        ),
+        (
+            "12|OUT_OF_MEMORY|n0|(x (y))",
+            Description(SlotState.FAILED, "OUT_OF_MEMORY: x (y)", host="n0"),
+        ),
+        ("12|PREEMPTED|n0|n0", Description(SlotState.FAILED, "PREEMPTED: n0", True, "n0")),
+        ("12|DREAMING|n0|n0", Description(SlotState.UNKNOWN, "DREAMING: n0", host="n0")),
     ],
 )
 async def test_a_line_of_squeue_is_read(

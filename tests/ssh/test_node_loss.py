@@ -70,6 +70,19 @@ def test_a_killed_session_is_submitted_again(tmp_path: Path) -> None:
     assert [name[-8:] for name in files] == ["-1-1.log", "-1-2.log"]
 
 
+def test_a_killed_session_is_submitted_again_on_the_next_host_of_the_list(tmp_path: Path) -> None:
+    with served_machines(4, tmp_path) as made:
+        with running(made, tmp_path, "--nnodes", "3") as launched:
+            lost = kill(made, made.hosts[1])
+            wait_for_second(tmp_path, lost, "its session killed, on the next host")
+            end(tmp_path)
+            outcome = launched.finish(LIMIT_SECONDS)
+        files = [name for name in made.files(made.hosts[3]) if "/ssh/" in name]
+    check_end(tmp_path, outcome.code, outcome.out)
+    assert "slot 1 starts on h3, not on h1" in outcome.out
+    assert [name[-8:] for name in files] == ["-1-2.log"]
+
+
 @pytest.mark.nightly
 def test_a_standby_steps_in_for_a_killed_session(tmp_path: Path) -> None:
     with served_machines(4, tmp_path) as made, running(made, tmp_path, "--standby", "1") as run:

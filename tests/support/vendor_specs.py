@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from launcher.plan.plan import Site, Spec, Submission, make_plan
+from launcher.plan.plan import Site, Spec, Submission, Where, make_plan
 from launcher.schedulers.catalog import scheduler_entry
 from launcher.schedulers.contract import SchedulerContext
 from launcher.schedulers.profile import ProfileScheduler
@@ -35,6 +35,7 @@ def worker_run(
     passed: Sequence[str] = (),
     slot: int = 1,
     generation: int = 1,
+    avoid: Sequence[str] = (),
     **variables: str,
 ) -> Submission:
     """A worker run of a scheduler's shipped template."""
@@ -50,7 +51,7 @@ def worker_run(
         run=run,
         launch_id="12e4567890",
     )
-    return plan.submission(slot, generation)
+    return plan.submission(slot, generation, Where(avoid=tuple(avoid)))
 
 
 def rendered(folder: Path, run: Submission, of: str = "kubernetes") -> str:

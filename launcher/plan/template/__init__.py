@@ -4,9 +4,12 @@ A *placeholder* is `<<NAME>>`, NAME in capitals, digits and `_`. A *variable* gi
 integer or a list of strings. What a value becomes depends on the *form* of the template:
 
     yaml    the scalars of the parsed text are filled and the text is written anew, so that no
-            value can break it. `n: <<N>>` keeps an integer an integer; `"<<N>>"` is a string.
+            value can break it. `n: <<N>>` keeps an integer an integer; `"<<N>>"` is a string. A key
+            whose value has the tag `!optional` is left out where a list in it is empty.
     json    the same; `<<N>>` may stand without quotes there too, and then keeps its type.
-    shell   quoted where it stands alone; elsewhere only values that need no quoting.
+    shell   quoted where it stands alone; elsewhere only values that need no quoting. In a
+            directive a list behind a = is joined by commas, and an empty one takes its line
+            away: `#SBATCH --exclude=<<AVOID>>`.
     text    as it is; control characters and line breaks are refused.
 
 In YAML and JSON a list spliced into a sequence (`[rdzv, worker, --, <<COMMAND>>]`) gives its items;

@@ -20,6 +20,10 @@ from launcher.plan.template.placeholder import (
 
 _NEEDS_QUOTES = re.compile(r"[^A-Za-z0-9_./:@%+=,-]")
 
+_DIRECTIVE = "is in a comment or a directive"
+_GONE = "\0"
+"""In a line that is left out; no value has it."""
+
 _BACKQUOTED = r"`(?:[^`\\]|\\.)*(?:`|\Z)"
 # What matters outside of double quotes. Other quotes and comments are stepped over whole.
 _OUTSIDE = re.compile(
@@ -52,9 +56,14 @@ def render_shell(text: str, variables: Variables) -> str:
             message = f"the value of {spot.name} contains a NUL byte, which a shell cannot use"
             raise variables.error(spot.line, message)
         obstacle = _obstacle(text, spot, free)
+        if obstacle == _DIRECTIVE and text[: spot.start].endswith("="):
+            if spot.value == []:
+                return _GONE
+            return _as_it_is(spot, variables, obstacle, between=",")
         return _as_it_is(spot, variables, obstacle) if obstacle else _quoted(text, spot)
 
-    return variables.fill(text, lambda offset: line_at(text, offset), insert)
+    filled = variables.fill(text, lambda offset: line_at(text, offset), insert)
+    return re.sub(f"^.*{_GONE}.*\n?", "", filled, flags=re.MULTILINE)
 
 
 def _quoted(text: str, spot: Spot) -> str:
@@ -63,8 +72,8 @@ def _quoted(text: str, spot: Spot) -> str:
     return shlex.quote(one_line(spot.value))
 
 
-def _as_it_is(spot: Spot, variables: Variables, obstacle: str) -> str:
-    value = " ".join(spot.value) if isinstance(spot.value, list) else str(spot.value)
+def _as_it_is(spot: Spot, variables: Variables, obstacle: str, *, between: str = " ") -> str:
+    value = between.join(spot.value) if isinstance(spot.value, list) else str(spot.value)
     parts = spot.value if isinstance(spot.value, list) else [value]
     if parts and all(part and not _NEEDS_QUOTES.search(part) for part in parts):
         return value
@@ -84,7 +93,7 @@ def _obstacle(text: str, spot: Spot, free: set[int]) -> str:
     if spot.start not in free:
         line = text[text.rfind("\n", 0, spot.start) + 1 : spot.start].lstrip()
         if line.startswith("#"):
-            return "is in a comment or a directive"
+            return _DIRECTIVE
         return "is inside quotes, a comment or a heredoc"
     before, after = text[spot.start - 1 : spot.start], text[spot.end : spot.end + 1]
     if before in {"", " ", "\t", "\n", "="} and after in {"", " ", "\t", "\n"}:

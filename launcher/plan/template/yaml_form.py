@@ -18,6 +18,12 @@ _STR = "tag:yaml.org,2002:str"
 _INT = "tag:yaml.org,2002:int"
 _NULL = "tag:yaml.org,2002:null"
 _MERGE = "tag:yaml.org,2002:merge"
+_OPTIONAL = "!optional"
+_TAGS = {
+    yaml.ScalarNode: _STR,
+    yaml.SequenceNode: "tag:yaml.org,2002:seq",
+    yaml.MappingNode: "tag:yaml.org,2002:map",
+}
 
 
 def render_yaml(text: str, variables: Variables) -> str:
@@ -27,6 +33,7 @@ def render_yaml(text: str, variables: Variables) -> str:
         TemplateError: See `launcher.plan.template.render`; also for a key twice in one mapping.
     """
     roots = _parse(text, variables.source)
+    _drop_unneeded(list(_nodes(roots)), variables)
     nodes = list(_nodes(roots))
     # Sequences first: a scalar that is shared through an alias is a list here and one line there.
     for node in nodes:
@@ -93,6 +100,23 @@ def _nodes(roots: list[yaml.Node]) -> Iterator[yaml.Node]:
             waiting.extend(reversed(node.value))
         elif isinstance(node, yaml.MappingNode):
             waiting.extend(part for pair in reversed(node.value) for part in reversed(pair))
+
+
+def _drop_unneeded(nodes: list[yaml.Node], variables: Variables) -> None:
+    """Leave out each key whose value is tagged `!optional` and has no item for a list in it."""
+    for node in nodes:
+        if isinstance(node, yaml.MappingNode):
+            kept = [(key, value) for key, value in node.value if not _is_unneeded(value, variables)]
+            node.value = kept
+        if node.tag == _OPTIONAL:
+            node.tag = _TAGS[type(node)]
+
+
+def _is_unneeded(node: yaml.Node, variables: Variables) -> bool:
+    scalars = (one for one in _nodes([node]) if isinstance(one, yaml.ScalarNode))
+    return node.tag == _OPTIONAL and any(
+        variables.exact(one.value, one.start_mark.line + 1) == [] for one in scalars
+    )
 
 
 def _spliced(item: yaml.Node, variables: Variables) -> list[yaml.Node]:
