@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 _DOOR = os.path.realpath(__file__)
 _HERE = os.path.dirname(_DOOR)
 _SECRETS = os.path.join(_HERE, "rendezvous", "secret_variables.py")
-_RSH = os.path.join(_HERE, "worker", "programs", "rsh.py")
+_PROGRAMS = os.path.join(_HERE, "worker", "programs")
+# Programs in the user's scripts, which have to start quickly.
+_QUICK = {"rsh": "rsh.py", "wait-for": "wait_for.py"}
 
 # Processes of ours that are no commands: what each imports, it alone pays for.
 _PARTS = {
@@ -67,8 +69,9 @@ def main() -> None:
     if interruptible:
         signal.signal(signal.SIGINT, _leave)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-    if sys.argv[1:2] == ["rsh"] and sys.argv[2:3] != ["--help"]:  # it has to start quickly
-        os.execv(sys.executable, [sys.executable, "-I", "-S", _RSH, *sys.argv[2:]])  # noqa: S606
+    if sys.argv[1:] and sys.argv[1] in _QUICK and sys.argv[2:3] != ["--help"]:
+        program = os.path.join(_PROGRAMS, _QUICK[sys.argv[1]])
+        os.execv(sys.executable, [sys.executable, "-I", "-S", program, *sys.argv[2:]])  # noqa: S606
     if _hide_secrets() or not _is_isolated():
         # A Ctrl-C waits until the new interpreter is here: before, it would show a traceback.
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])

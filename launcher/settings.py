@@ -180,6 +180,12 @@ class LaunchSettings(VariableSettings):
         basic=True,
         metavar="N",
     )
+    ends_with: Literal["all", "node0"] = option(
+        "all",
+        "Which programs the run waits for: all, or node 0's alone (--framework command and env). "
+        "When that has ended well, the others are stopped. See 'rdzv docs head-and-workers'.",
+        group=RUN,
+    )
     on_node_loss: Literal["fail", "replace", "shrink"] = option(
         "fail",
         "What follows a node's loss after the start: the run fails, continues with another node in "

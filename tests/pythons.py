@@ -65,7 +65,7 @@ PURE = {
             "quotas",
         ),
         *("departures", "errors", "first_cause", "fold", "join_string", "last_words"),
-        *("hostnames", "last_resort", "origins", "refusals", "second_time", "skewed"),
+        *("head", "hostnames", "last_resort", "origins", "refusals", "second_time", "skewed"),
         *(
             "leases",
             "networks",

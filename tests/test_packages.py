@@ -211,7 +211,7 @@ ELSEWHERE = {
     # The interpreter of a user's program has these.
     *("sitecustomize", "torch"),
     # Tests run what imports these by interpreters of other environments.
-    *("azure", "kubernetes_validate", "lightning", "mpi4py", "seen"),
+    *("azure", "kubernetes_validate", "lightning", "mpi4py", "ray", "seen"),
 }
 """Packages that our own process never imports."""
 

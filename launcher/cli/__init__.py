@@ -293,6 +293,27 @@ def rsh(words: tuple[str, ...]) -> None:
     sys.exit(run(words))
 
 
+@click.command(
+    "wait-for",
+    epilog="Exit codes: 0 a connection was accepted; 1 none was in time; 64 usage.",
+)
+@click.argument("place", metavar="head:PORT|node-N:PORT|HOST:PORT")
+@click.option("--timeout", type=float, metavar="SECONDS", help="When not set, it waits on.")
+def wait_for(place: str, timeout: float | None) -> None:
+    """Wait until a port of a node accepts connections, from inside a run.
+
+    For scripts that start when another node's server is up. 'head' is node 0, at its address in the
+    run. While it waits for long, the launcher's terminal says what for.
+
+    \b
+    Example:
+      rdzv wait-for head:6379 --timeout 300
+    """
+    from worker.programs.wait_for import main as run
+
+    sys.exit(run([place] if timeout is None else [place, f"--timeout={timeout}"]))
+
+
 def _show_version(context: click.Context) -> None:
     """One line, which specs/install.sh reads."""
     from launcher.show.installation import commit
@@ -307,7 +328,7 @@ def _show_version(context: click.Context) -> None:
 
 
 token.add_command(token_view)
-_OTHERS = (token, tenant, rsh, *cli_checks.COMMANDS, cli_runs.replay, report, docs)
+_OTHERS = (token, tenant, rsh, wait_for, *cli_checks.COMMANDS, cli_runs.replay, report, docs)
 _FOR_OTHERS = (completion, plugin_path)
 _ABOUT_RUNS = (*cli_run_file.COMMANDS, *cli_runs.COMMANDS, logs, look, ui)
 for _command in (*_ABOUT_RUNS, *_OTHERS, *_FOR_OTHERS):

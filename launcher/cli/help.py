@@ -29,8 +29,17 @@ SECTIONS = {
         "prune",
     ),
     "Check machines": ("doctor", "bench", "schedulers"),
-    "Look closer": ("metrics", "replay", "docs", "schema"),
-    "Build on rdzv": ("serve", "worker", "token", "tenant", "rsh", "completion", "plugin-path"),
+    "Look closer": ("metrics", "replay", "report", "docs", "schema"),
+    "Build on rdzv": (
+        "serve",
+        "worker",
+        "token",
+        "tenant",
+        "rsh",
+        "wait-for",
+        "completion",
+        "plugin-path",
+    ),
 }
 """The commands in the order of `rdzv --help`."""
 

@@ -36,7 +36,7 @@ KEPT = (
     ),
     "# override these; the node's log names them.",
 )
-_NAMES = "address epoch family interface logs look network node nodes number port rdzv socket"
+_NAMES = "address epoch family interface logs look network node nodes number own port rdzv socket"
 _WORDS = tuple(f"<{name}>" for name in _NAMES.split())
 _MOST_SHOWN = 8
 """Up to so many nodes, the dry run shows each one's command."""
@@ -170,6 +170,7 @@ def planned(plan: Plan) -> list[Variable]:
         master_address="<address>",
         master_port=str(port) if port else "<port>",
         node="<node>",
+        address="<own>",
         nnodes=plan.nnodes if plan.min_nodes == plan.max_nodes else "<nodes>",
         nproc_per_node=str(count) if isinstance(count, int) else "<number>",
         run=plan.run,

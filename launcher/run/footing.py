@@ -115,6 +115,7 @@ class Footing:
             require_rdma=settings.require_rdma,
             allow_exec=settings.allow_exec or led,
             led=led or settings.tf_ps > 0,  # parameter servers never end by themselves
+            ends_with=settings.ends_with,
             job=Job(
                 framework=settings.framework_words,
                 command_words=words,

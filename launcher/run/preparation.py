@@ -53,7 +53,7 @@ from rendezvous.talk.secret_words import is_secret
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.table import canonical_json
 from rendezvous.wire.types import is_loopback
-from worker.contracts import check_command
+from worker.contracts import FRAMEWORKS, check_command
 from worker.contracts.choice import FrameworkChoice
 from worker.contracts.own_restarts import refuse_two_counts
 from worker.contracts.warm import warm_words
@@ -346,9 +346,23 @@ def _check_options(
     """Raise UsageError where an option does not fit COMMAND, or another option."""
     check_command(command, settings.framework)
     _check_stall(settings)
+    _check_end(settings, command)
     if settings.warm == "on":
         warm_words(command, settings.framework, settings.rdzv_backend)
     refuse_two_counts(settings.max_restarts, command, settings.framework, environ)
+
+
+def _check_end(settings: LaunchSettings, command: Sequence[str]) -> None:
+    """Raise UsageError where a run cannot end with node 0, or does so anyway."""
+    name = settings.framework
+    if settings.ends_with == "all" or name in ("command", "env"):
+        return
+    if FRAMEWORKS[name].is_led(command):
+        why, hint = "a run of it ends with node 0's program anyway", "remove the option"
+    else:
+        why = "its programs are one job, which ends when all have ended"
+        hint = "add --framework command, or remove the option"
+    raise UsageError(f"--ends-with node0 has no use with --framework {name}: {why}", hint=hint)
 
 
 def _check_stall(settings: LaunchSettings) -> None:

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TextIO
 
+from launcher.show.event_lines import PAUSE_SECONDS, EventLines
 from launcher.show.living import SILENT_SECONDS, Outputs, living_words
 from launcher.show.slot_table import MOST_ROWS, draw, one_line
 from rendezvous.wire.run import (
@@ -26,7 +26,6 @@ from rendezvous.wire.run import (
     Result,
     RunStatus,
 )
-from rendezvous.wire.words import listed, slots_text
 from worker.program.terminal import can_redraw
 
 if TYPE_CHECKING:
@@ -36,13 +35,10 @@ if TYPE_CHECKING:
 
 _OTHER_ROWS = 4
 """Of the drawing, beside one for each slot."""
-_PAUSE_SECONDS = 1.0
 _SAY_AGAIN_SECONDS = 60.0
 _FIRST_EVENT_SECONDS = 5.0
 _LINE_SECONDS = 5.0
 """While nodes join, a line of how many have is written so seldom, and only at each quarter."""
-_FAILED = " failed: "
-_SLOT = re.compile(r"^slot \d+")
 _TABLE_SECONDS = 5.0
 """A start that takes longer is shown as a table."""
 
@@ -81,7 +77,7 @@ class _Rhythm:
         """Whether to say its reason now; if so, it counts as said."""
         silent = self._clock() - self._wrote_at
         is_going_on = status.phase is Phase.RUNNING and not status.ending
-        if silent <= _PAUSE_SECONDS or is_going_on or status.phase is Phase.FINISHED:
+        if silent <= PAUSE_SECONDS or is_going_on or status.phase is Phase.FINISHED:
             return False
         if status.trouble and status.phase is not Phase.RUNNING:  # the launcher says it
             return False
@@ -129,62 +125,6 @@ class _Joined:
         return f"{len(self._slots)} of {self._nodes} node{'s' * (self._nodes > 1)} {verb} joined"
 
 
-class _Events:
-    """Events as a person is shown them: what every node does alike only to who asked for it; what
-    several slots have alike once; and the failures of an epoch after its first one together."""
-
-    def __init__(self, clock: Callable[[], float], *, verbose: bool) -> None:
-        self._clock = clock
-        self._verbose = verbose
-        self._epoch = -1
-        self._of_slot = ""
-        self._held: list[EventLine] = []
-        self._since = 0.0
-
-    def take(self, line: EventLine, *, said: bool) -> Iterator[tuple[float, str]]:
-        """Return the time and the words of each line that an event brings."""
-        if not self._verbose and self._holds(line):
-            return
-        if not said and (self._verbose or not line.usual):
-            yield from self.held()
-            yield line.at_seconds, line.reason
-
-    def _holds(self, line: EventLine) -> bool:
-        """Keep the line for later, unless it is something else, or the first one of its kind."""
-        if line.usual or not self._is_further(line):
-            return False
-        if not self._held:
-            self._since = self._clock()
-        self._held.append(line)
-        return True
-
-    def _is_further(self, line: EventLine) -> bool:
-        """Return whether it says of another slot, or node, what was shown of the first one."""
-        if line.kind == "slot":
-            before, self._of_slot = self._of_slot, _SLOT.sub("", line.reason, count=1)
-            return bool(before) and before == self._of_slot
-        if line.kind != "exited" or _FAILED not in line.reason:
-            return False
-        before_epoch, self._epoch = self._epoch, line.epoch
-        return before_epoch == line.epoch
-
-    def held(self, *, late: bool = False) -> Iterator[tuple[float, str]]:
-        """Return what was held, as one sentence; where it is `late`, only after a moment."""
-        held = self._held
-        if not held or (late and self._clock() - self._since < _PAUSE_SECONDS):
-            return
-        self._held, words = [], held[-1].reason
-        slots = sorted(
-            {line.slot for line in held if line.kind == "slot" and line.slot is not None}
-        )
-        if slots:
-            words = f"the same for {slots_text(slots)}"
-        elif len(held) > 1:
-            names = listed([line.reason.partition(_FAILED)[0] for line in held], 3)
-            words = f"{len(held)} more nodes failed after it: {names}"
-        yield held[-1].at_seconds, words
-
-
 class PlainBoard:
     """Lines for logs and pipes.
 
@@ -205,7 +145,7 @@ class PlainBoard:
     ) -> None:
         self._stream = stream
         self._joined = _Joined(nodes)
-        self._events = _Events(clock, verbose=verbose)
+        self._events = EventLines(clock, verbose=verbose)
         self._verbose = verbose
         self._rhythm = _Rhythm(clock)
         self._clock = clock
@@ -309,7 +249,7 @@ class LiveBoard:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._joined = _Joined(nodes)
-        self._events = _Events(clock, verbose=verbose)
+        self._events = EventLines(clock, verbose=verbose)
         self._outputs = outputs
         self._console = console
         self._clock = clock

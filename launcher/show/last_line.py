@@ -25,6 +25,7 @@ _MOST_EPOCHS = 3
 _MOST_MESSAGE = 300
 _MOST_OF_EPOCH = 120
 _LOCAL = "local"
+_ENDED = "ended with exit code 0"
 
 
 def last_line(
@@ -49,7 +50,7 @@ def last_line(
     text = f"{bench}run '{run}' {result.status}{after and f' {after}'}{joint} {message}"
     if result.status == "cancelled":
         text = f"{message} (exit code {result.exit_code})"
-    text += _took(result, state)
+    text = _with_time(text, _took(result, state))
     if result.status == "failed" and result.tail:
         lines += [f"last output of {_where(result)}:", *(f"  | {line}" for line in result.tail)]
         said = (line for line in reversed(result.tail) if _SAYS.search(line))
@@ -109,6 +110,12 @@ def _beginning(run: str, message: str) -> tuple[str, list[str]]:
     kept = message[: _MOST_MESSAGE - 1]
     kept = kept[: kept.rfind(" ")] if " " in kept[_MOST_MESSAGE // 2 :] else kept
     return f"{kept.rstrip(',;: ')}…", [f"the whole cause: rdzv status {run}"]
+
+
+def _with_time(text: str, took: str) -> str:
+    """The text with that time behind the end that it tells of, or behind all."""
+    before, ended, others = text.rpartition(_ENDED)
+    return f"{before}{ended}{took}{others}" if ended else text + took
 
 
 def _took(result: Result, state: StateDir) -> str:

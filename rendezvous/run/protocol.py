@@ -32,6 +32,7 @@ Rules
     nodes may have to gather again, and is released then.
   - In a led run only node 0 has a program, and the other nodes serve it: the run is over with its
     end. A node that is lost ends the run as ever.
+  - Where all have programs and the run ends with node 0, see `rendezvous.run.head`.
   - The first cause is the failure that happened first, by age, not the one that was told first.
   - Each decision has its reason, in words; the reply, the log, the board and the tests use it.
 """
@@ -49,6 +50,7 @@ from rendezvous.run import (
     features,
     fences,
     gathering,
+    head,
     refusals,
     restarts,
     running,
@@ -127,6 +129,8 @@ def _ended_and_suspect(run: Run, now: float, leases: Leases) -> list[Silence]:
 
 def _verdict_due(run: Run, now: float, leases: Leases) -> bool:
     if run.verdict_at is None or now < run.verdict_at:
+        return False
+    if run.stopped_at is not None and head.is_awaited(run, now - run.stopped_at):
         return False
     waited = min(now - run.verdict_at, leases.granted_seconds(now))
     waited_enough = waited >= leases.dead_after

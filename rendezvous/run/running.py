@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rendezvous.proof.interfaces import words_of_odd
-from rendezvous.run import departures, events, features, fences, restarts, worlds
+from rendezvous.run import departures, events, features, fences, head, restarts, worlds
 from rendezvous.run.arming import go_if_ready
 from rendezvous.run.decision import Outcome
 from rendezvous.run.ends import first_failed, last_output, words_of_exit
@@ -77,6 +77,8 @@ def exited(run: Run, event: events.Exited, now: float) -> Outcome:
     leader_ended = run.spec.led and node.number == 0 and report.exit_code == 0
     if leader_ended and not run.stop:
         _give_verdict(run, now)
+    elif head.has_ended(run, slot, now):
+        finish(run, now, _ok(run, head.end_all(run)))
     then = _check_all_over(run, now)
     reason += f"; {world}" if world else ""
     return Outcome(reason + then, slot.index, usual=not (failed or then or world))

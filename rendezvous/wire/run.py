@@ -244,6 +244,7 @@ class RunSpec(BaseModel):
     led: bool = Field(
         False, description="Only node 0 has a program, and its end is the run's; the others serve."
     )
+    ends_with: Literal["all", "node0"] = Field("all", description="Whose good end is the run's.")
     job: Job = Job()
     features: Features = Field({}, description="Options of features, by their names.")
     secrets: Annotated[list[ShortWords], Field(max_length=MOST_SECRETS)] = Field(

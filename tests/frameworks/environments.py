@@ -140,6 +140,7 @@ ENVIRONMENTS = {
         everyday=False,  # Intel MPI is of the same family
     ),
     "intelmpi": Environment(("impi-rt==2021.18.1", "mpi4py==4.1.2")),
+    "ray": Environment(("ray==2.60.0",), ("ray",)),
     "nccl": Environment(("nvidia-nccl-cu13==2.32.3",)),
     "horovod": Environment(
         (

@@ -593,6 +593,19 @@ def test_what_several_slots_fail_of_alike_is_said_once() -> None:
     ]
 
 
+def test_what_several_nodes_wait_for_alike_is_said_once() -> None:
+    plain = Plain()
+    for number, words in ((1, "waits for h"), (2, "waits for h"), (3, "waits for h"), (1, "is so")):
+        line = event(f"node {number} (h{number}): {words}", "progressed")
+        plain.board.event(replace(line, slot=number, progress=words))
+    plain.board.close()
+    assert [line.partition(" s  ")[2] for line in plain.getvalue().splitlines()] == [
+        "node 1 (h1): waits for h",
+        "the same on node 2 (h2), node 3 (h3)",
+        "node 1 (h1): is so",
+    ]
+
+
 def test_failures_that_are_held_are_said_after_a_moment() -> None:
     plain = Plain()
     for number in range(3):

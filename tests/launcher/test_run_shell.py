@@ -77,6 +77,30 @@ def surveyed(world: World, preparation: Preparation) -> Footing:
 # --- prepared
 
 
+def test_the_registry_knows_with_whose_program_the_run_ends(world: World) -> None:
+    for given in ("all", "node0"):
+        made = prepared("manual", framework="env", ends_with=given)
+        assert surveyed(world, made).spec().ends_with == given
+
+
+@pytest.mark.parametrize(
+    ("framework", "why", "hint"),
+    [
+        ("torchrun", "its programs are one job, which ends when all have ended", "add --framework"),
+        ("jax", "its programs are one job, which ends when all have ended", "add --framework"),
+        ("openmpi", "a run of it ends with node 0's program anyway", "remove the option"),
+    ],
+)
+def test_a_framework_whose_programs_end_together_is_refused(
+    framework: str, why: str, hint: str
+) -> None:
+    with pytest.raises(UsageError) as said:
+        prepared("manual", framework=framework, ends_with="node0")
+    words = f"--ends-with node0 has no use with --framework {framework}: {why}"
+    assert said.value.message == words
+    assert said.value.hint.startswith(hint)
+
+
 @pytest.mark.parametrize(
     ("token", "local_node", "on_node_loss", "starter", "is_child"),
     [

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from math import inf
 from typing import TYPE_CHECKING
 
-from rendezvous.run.state import Run
+from rendezvous.run.state import KILL_SECONDS, Run
 from rendezvous.wire.errors import ExitCode, RunExists, Unauthorized
 from rendezvous.wire.run import NodeState, Phase, RunStatus
 from rendezvous.wire.watch import NodeView
+from tests.simulation.agents import GRACE_SECONDS
 from tests.simulation.history import Facts, Failure, History, Wrong
 from tests.simulation.launch_promises import AWAITED_SECONDS
 from tests.simulation.promises import (
@@ -209,6 +210,8 @@ def the_verdict_is_not_put_off(history: History, world: World) -> Wrong:
 
 def _verdict_by(facts: Facts, stopped_at: float, wait: float) -> float:
     """When a verdict is there at the latest."""
+    if facts.launch.heads:  # that of node 0 may come late
+        wait = max(wait, GRACE_SECONDS + KILL_SECONDS)
     by = last = stopped_at + max(VERDICT_SECONDS, wait) + LATE
     for owner in facts.owners.values():
         if owner.gone is not None and owner.gone.at < by:

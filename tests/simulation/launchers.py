@@ -162,6 +162,7 @@ class Launcher:
             node_rank=0 if launch.symmetric else None,
             nproc_per_node=str(max(1, launch.ranks_each)),
             allow_exec=launch.talks,
+            ends_with="node0" if launch.heads else "all",
         )
         if launch.outlives_nodes:
             settings = settings.model_copy(update=_of_losses(launch))

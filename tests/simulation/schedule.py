@@ -39,6 +39,7 @@ class Launch:
         program: How long it runs, and with which code it ends.
         contagion: Seconds after which the other programs fail of a node that failed; 0: never.
         led: Only slot 0 has a program, and the other nodes serve it.
+        heads: All have a program, and a good end of slot 0's ends the run.
         ranks_each: Processes that each program starts; 0: it is the only one.
         here: The launcher starts slot 0's node, as its child.
         again: How the person launches it again after its launcher was killed: with another
@@ -92,6 +93,7 @@ class Launch:
     torchruns: tuple[int, ...] = ()
     registry_takes: float = 0.0
     talks: bool = False
+    heads: bool = False
 
     @property
     def framework(self) -> Any:

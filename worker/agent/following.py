@@ -28,6 +28,8 @@ from worker.program.family import (
 WORDS_SECONDS = 1.0
 """How long what a program says last may take to arrive."""
 _TROUBLE_SECONDS = 1.0
+_WAITS_SECONDS = 1.0
+"""At most so often a process may say what it waits for: each time is a record of the journal."""
 
 
 def _living(turn: Turn, number: int) -> ProgramState | None:
@@ -76,6 +78,18 @@ def importing(turn: Turn, said: inputs.Importing) -> None:
     """Keep whether its ranks import torch: the next watch tells it."""
     if _living(turn, said.number) is not None:
         turn.set_program(importing=said.importing)
+
+
+def waits(turn: Turn, said: inputs.Waits) -> None:
+    """Tell a person for what a process of the program waits, at most now and then."""
+    program = turn.node.program
+    if program is None or program.gone or not _goes_on(turn, program):
+        return
+    if program.waits_at is None or turn.now - program.waits_at >= _WAITS_SECONDS:
+        turn.set_program(waits_at=turn.now)
+        words = printable(said.words, 600)
+        report = ProgressReport(epoch=program.epoch, words=words, warning=True)
+        reports.tell(turn, report, needed=False)
 
 
 def _since(before: float | None, failure: Failure | None, now: float) -> float | None:

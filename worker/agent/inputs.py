@@ -222,6 +222,13 @@ class Importing(Answer):
 
 
 @frozen
+class Waits:
+    """For what a process of the program waits, in its words."""
+
+    words: str
+
+
+@frozen
 class MachineRead(Answer):
     """How this machine is."""
 
@@ -257,4 +264,4 @@ class Exhausted:
     error: RdzvError
 
 
-Input = Tick | SignalCame | Exhausted | DepartureNear | PartBroken | Answer
+Input = Tick | SignalCame | Exhausted | DepartureNear | PartBroken | Waits | Answer

@@ -77,6 +77,8 @@ def step(node: Node, said: inputs.Input, now: float) -> tuple[Node, tuple[do.Act
             worlds.seen(turn, said)
         case inputs.Importing():
             following.importing(turn, said)
+        case inputs.Waits():
+            following.waits(turn, said)
         case inputs.NetworkSaid():
             following.network_said(turn, said)
         case inputs.PartBroken():

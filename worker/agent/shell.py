@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -90,7 +90,8 @@ class NodeShell:
         self._remote_work: asyncio.Task[None] | None = None
         self._metrics = Metrics(client, join.run, join.slot)
         self._socket = environment.local_socket(
-            take={"metrics": self._metrics.take}, serve={"exec": self._serve_remote}
+            take={"metrics": self._metrics.take, "waits": partial(_waits, self.feed)},
+            serve={"exec": self._serve_remote},
         )
         self._views = Views(client, join, environment, spec.log_folder(environment.environ))
         self._answering = Answering(environment, client, join)
@@ -360,6 +361,15 @@ class NodeShell:
             await self._socket.open(self._environment.environ)
         except OSError as exc:
             self._say(notice(Note.NO_SOCKET, problem=exc.strerror))
+
+
+def _waits(feed: Callable[[inputs.Input], None], request: Request) -> str:
+    """Take in for what a process of the program waits: {"do": "waits", "words"}."""
+    words = request.get("words")
+    if not isinstance(words, str):
+        return "waits: 'words' is not text"
+    feed(inputs.Waits(words))
+    return ""
 
 
 def rules_of(spec: NodeSpec, environment: AgentEnvironment) -> Rules:

@@ -174,6 +174,7 @@ class ProgramState:
         quiet: What is known of its silences; None: nothing has been seen of it.
         worlds: In which worlds its ranks are, as the registry was told.
         importing: A rank is importing torch.
+        waits_at: When a process of it last said what it waits for.
         sampled_at, sample: When the machine was last looked at for it; what was seen, until told.
         end: What the next watch is to bring, and when that began: not taken in yet.
     """
@@ -208,6 +209,7 @@ class ProgramState:
     quiet: Quiet | None = None
     worlds: tuple[RankWorld, ...] = ()
     importing: bool = False
+    waits_at: float | None = None
     sampled_at: float | None = None
     sample: MachineSample | None = None
     end: tuple[ExitReport, float] | None = None

@@ -106,6 +106,7 @@ class TableFacts:
     master_address: str
     master_port: str
     node: str
+    address: str
     nnodes: str
     nproc_per_node: str
     run: str
@@ -149,6 +150,7 @@ def table_facts(
         master_address=table.master_address,
         master_port=str(table.master_port),
         node=str(row.node),
+        address=row.address,
         nnodes=str(len(table.rows)),
         nproc_per_node=str(row.nproc_per_node),
         run=table.run,
@@ -180,6 +182,7 @@ def from_table(place: TableFacts) -> list[Variable]:
         Variable("MASTER_ADDR", place.master_address, "node 0's address in the table"),
         Variable("MASTER_PORT", place.master_port, "a port that is free on node 0"),
         Variable("NODE_RANK", place.node, "this node's number in the table"),
+        Variable("RDZV_NODE_ADDRESS", place.address, "this node's own address in the table"),
         Variable("NNODES", place.nnodes, "the nodes of the table"),
         Variable("NPROC_PER_NODE", place.nproc_per_node, "the processes of this node"),
         Variable("RDZV_ID", place.run, "the run"),
@@ -219,7 +222,7 @@ def of_one_node(table: EndpointTable, names: Iterable[str]) -> list[str]:
     """Which of these variables another node of the table may have with another value."""
     if len(table.rows) == 1:
         return []
-    differing = {"NODE_RANK", "NCCL_DEBUG_FILE"}
+    differing = {"NODE_RANK", "RDZV_NODE_ADDRESS", "NCCL_DEBUG_FILE"}
     if len({row.nproc_per_node for row in table.rows}) > 1:
         differing.add("NPROC_PER_NODE")
     if len({row.interface for row in table.rows}) > 1:

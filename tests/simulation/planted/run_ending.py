@@ -187,6 +187,8 @@ _ENDS = (
     Bug("led runs wait for all",
         wrap("rendezvous.run.running:_give_verdict", lambda real, run, *rest:
              real(run, *rest) if not run.waiting_for else "", within=_EXITED)),
+    Bug("heads: the others are waited for",
+        replace("rendezvous.run.head:has_ended", always(False), within=_EXITED)),
     Bug("ended and lost",
         wrap(_LOST, _taken_for_running(NodeState.EXITED))),
     Bug("leaving is no loss",

@@ -79,6 +79,7 @@ def at(seconds: float, contract: Any = PROGRAM) -> Drive:
     return drive
 
 
+WAITS = m.feed(inputs.Waits("waiting for head:6379"))
 WARNED, ASKED_LATE = network("warn"), asked(*LATE)
 
 
@@ -125,6 +126,12 @@ WARNED, ASKED_LATE = network("warn"), asked(*LATE)
             [m.at(51), asked(*LATE, main=MAIN), m.at(60), ASKED_LATE],
             "RANKS_LATE Tell:Progress",
         ),
+        # For what a process waits is told at most once a second, while the program may run on.
+        (RUN, [m.at(50), WAITS], "Tell:Progress"),
+        (RUN, [m.at(50), WAITS, m.at(50.9), WAITS], ""),
+        (RUN, [m.at(50), WAITS, m.at(51), WAITS], "Tell:Progress"),
+        (RUN, [m.at(50), STOP, WAITS], ""),
+        ("armed", [WAITS], ""),
         # Nothing is reported ahead of a program that was told to end, or is gone.
         (RUN, [m.at(50), STOP, is_so(*CERTAIN, main=MAIN)], ""),
         (RUN, [m.at(50), STOP, m.at(60), asked(*CERTAIN, main=MAIN)], ""),
