@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
@@ -157,9 +158,8 @@ _OUT_OF_RANGE = {
 def read(model: type[Model], values: dict[str, Any]) -> Model:
     """The settings, or UsageError with the option's name and what it takes."""
     given = {n: v for n, v in values.items() if n in model.model_fields and not _is_default(n)}
-    given = {n: list(v) if isinstance(v, tuple) else v for n, v in given.items()} | _merged(
-        model, given
-    )
+    given = {n: list(v) if isinstance(v, tuple) else v for n, v in given.items()}
+    named = _add_those_of_file(model, given)
     try:
         settings = model.model_validate(given)
     except ValidationError as exc:
@@ -173,7 +173,9 @@ def read(model: type[Model], values: dict[str, Any]) -> Model:
             f"{plain.format(**first.get('ctx', {})) if plain else why}",
             hint=f"{flag}: {model.model_fields[name].description}",
         ) from exc
-    where = {name: source for name, source in sources(model).items() if source[:2] != "--"}
+    flags = {name: flag_of(name, field) for name, field in model.model_fields.items()}
+    where = {name: given_as(model, name) for name in sources(model)}
+    where = {name: source for name, source in where.items() if source != flags[name]} | named
     return with_sources(settings, where) if where else settings
 
 
@@ -229,7 +231,7 @@ def misspelt_variables(environ: Mapping[str, str]) -> list[str]:
         for name in environ
         if name.startswith("RDZV_") and name not in known
         if (close := did_you_mean(name.removeprefix("RDZV_"), words, "RDZV_{}", least=_ALIKE))
-    ]
+    ] + ["RDZV_CONFIG is set, and rdzv reads RDZV_FILE in its place"] * ("RDZV_CONFIG" in environ)
 
 
 _SET_FOR_PROGRAMS = ("RDZV_REPLACEMENTS", "RDZV_RESTARTS", "RDZV_VENV")
@@ -348,20 +350,15 @@ def _load_file(
     def load(context: click.Context, _: click.Parameter, word: str | None) -> None:
         if not word or context.resilient_parsing:
             return
-        path = Path(word) if find is None or os.path.exists(word) else find(context, word)
+        is_file = os.path.exists(word) and not os.path.isdir(word)  # of a run's output, perhaps
+        path = Path(word) if find is None or is_file else find(context, word)
         try:
             text = path.read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as exc:
             why = exc.strerror if isinstance(exc, OSError) else exc
             raise UsageError(f"the run file {path} cannot be read: {why}") from exc
-        folder = path.absolute().parent
-        file = read_run_file(
-            model,
-            str(path),
-            text,
-            place=lambda word: os.path.normpath(folder / Path(word).expanduser()),
-            has_command=has_command,
-        )
+        place = partial(_placed, path.absolute().parent)
+        file = read_run_file(model, str(path), text, place=place, has_command=has_command)
         values = dict(file.options)
         if file.command and any(one.name == "command" for one in context.command.params):
             values["command"] = list(file.command)
@@ -371,18 +368,42 @@ def _load_file(
     return load
 
 
-def _merged(model: type[Settings], given: Mapping[str, Any]) -> dict[str, list[str]]:
-    """The variables of the run file, behind which those that were given stand, and win."""
+def _placed(folder: Path, word: str) -> str:
+    """A path that starts at this folder; raises UsageError for the home of an unknown user."""
+    try:
+        return os.path.normpath(folder / Path(word).expanduser())
+    except RuntimeError as exc:
+        raise UsageError(
+            f"the path {word} is in the home of a user that is not known here"
+        ) from exc
+
+
+def _add_those_of_file(model: type[Settings], given: dict[str, Any]) -> dict[str, str]:
+    """Add what a run file says of variables, and drop what excludes something nearer.
+
+    Flags and variables add to these lists of the file, and win name by name: a secret of the file
+    stays one.
+
+    Returns:
+        What gave each variable of [env], by `env.NAME`.
+    """
     context = click.get_current_context(silent=True)
     if context is None or _FILE not in context.meta:
         return {}
-    _, file = context.meta[_FILE]
-    found = {"env": file.env, "secret_env": file.secret_env}
-    return {
-        name: [*values, *given.get(name, ())]
-        for name, values in found.items()
-        if values and name in model.model_fields
-    }
+    for pair in _EXCLUSIVE:
+        of_file = [name for name in pair if sources(model).get(name) == "--file"]
+        if len(of_file) == 1 and all(name in given for name in pair):
+            del given[of_file[0]]
+    path, file = context.meta[_FILE]
+    nearer = {text.partition("=")[0] for text in given.get("env", ())}
+    for name, values in file.lists.items():
+        given[name] = [*values, *given.get(name, ())]
+    names = [text.partition("=")[0] for text in file.lists.get("env", ())]
+    names += file.lists.get("secret_env", ())
+    return {f"env.{name}": f"[env] of {path}:" for name in names if name not in nearer}
+
+
+_EXCLUSIVE = (("hostlist", "hostfile"), ("scheduler", "scheduler_profile"))
 
 
 # The launcher has read these, and its nodes get them as options. Left in their environment they
@@ -390,7 +411,7 @@ def _merged(model: type[Settings], given: Mapping[str, Any]) -> dict[str, list[s
 # with a file that holds no worker's options, with one rank for all.
 _READ_BY_LAUNCHER = frozenset(
     [
-        "RDZV_FILE",
+        *("RDZV_FILE", "RDZV_ENV", "RDZV_ENV_FILE", "RDZV_SECRET_ENV"),
         "NODE_RANK",
         *(variables_of(name, field)[0] for name, field in WorkerSettings.model_fields.items()),
     ]

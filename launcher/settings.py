@@ -329,6 +329,11 @@ class LaunchSettings(VariableSettings):
 
 
 Launching = TypeVar("Launching", bound=LaunchSettings)
+_OF_COMMAND = (
+    *("ends_with", "warm", "warm_import", "tf_ps", "tf_chief", "early_start", "max_restarts"),
+    "rdzv_backend",
+)
+"""Options of a run file that its COMMAND is for, or against."""
 
 
 class BenchSettings(LaunchSettings):
@@ -361,6 +366,13 @@ class BenchSettings(LaunchSettings):
         basic=True,
         metavar="FILE",
     )
+
+    def measuring(self) -> BenchSettings:
+        """The same of a measurement, without what a run file says of its own COMMAND."""
+        of_file = {name for name in _OF_COMMAND if " (in " in self.source(name)}
+        fields = type(self).model_fields
+        dropped = {n: fields[n].get_default(call_default_factory=True) for n in of_file}
+        return self.model_copy(update=dropped | {"framework": "bench"})
 
     def command(self) -> list[str]:
         """What the measurement is told on each node."""

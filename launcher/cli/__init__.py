@@ -31,6 +31,7 @@ from launcher.cli.of_group import OfGroup, group_token
 from launcher.cli.plugin import plugin_path
 from launcher.cli.process import (
     Group,
+    absolute_secret_files,
     exit_with,
     log_to_file,
     log_to_stderr,
@@ -121,7 +122,7 @@ def bench(**values: Any) -> None:
     Example:
       rdzv bench --nnodes 2 --hostlist n1,n2 --plot net.svg
     """
-    given = in_its_folder(read(BenchSettings, values)).model_copy(update={"framework": "bench"})
+    given = in_its_folder(read(BenchSettings, values)).measuring()
     command = tuple(given.command())
     settings, token = _as_launcher(given, command)
     from launcher.run.bench import bench as measure
@@ -221,6 +222,7 @@ def _work(
 def _enter(folder: Path | None) -> None:
     """Go where COMMAND starts on this node; raises UsageError."""
     if folder is not None:
+        absolute_secret_files()
         try:
             os.chdir(folder)
         except OSError as exc:

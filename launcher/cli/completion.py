@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 from collections.abc import Mapping
 
@@ -13,6 +14,7 @@ from launcher.options import Completion
 from worker.contracts import FRAMEWORKS, OWN
 from worker.program.state_home import home_with
 
+_RUN_FILES = (".toml", ".yaml", ".yml")
 VARIABLE = "_RDZV_COMPLETE"
 """How click's scripts ask `rdzv` for completions."""
 
@@ -46,13 +48,30 @@ def run_ids(context: click.Context, _: click.Parameter, incomplete: str) -> list
     return starting([entry.name for entry in newest], incomplete)
 
 
+def _files_and_runs(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Complete a run file, or a run that was launched here; a worker repeats none.
+
+    Where bash is given words, it adds no files to them: they are words as well.
+    """
+    repeats = "RUN" in (parameter.metavar or "")
+    runs = run_ids(context, parameter, incomplete) if repeats else []
+    if not runs:
+        return files(context, parameter, incomplete)
+    beside = sorted(glob.glob(glob.escape(incomplete) + "*"))
+    found = [path for path in beside if path.endswith(_RUN_FILES)]
+    found += [f"{path}/" for path in beside if os.path.isdir(path)]
+    return [*map(CompletionItem, (*found, *runs))]
+
+
 def files(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Let the shell complete a file."""
     return [CompletionItem(incomplete, type="file")]
 
 
 COMPLETE: Mapping[str, Completion] = {
-    "file": files,
+    "file": _files_and_runs,
     "framework": _framework_names,
     "scheduler": scheduler_names,
 }

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from rendezvous.frozen import frozen
+from rendezvous.talk.secret_words import is_secret
 from worker.contracts.advice import Line
 
 _MOST_CHARACTERS = 3_000
@@ -67,7 +68,7 @@ class GivenLine:
         replaced = {option.name for option in more if not option.repeatable}
         given = [option for option in self.options if option.name not in replaced]
         given += [option for option in self.needed if option.name not in replaced]
-        words = [word for option in (*given, *more) for word in option.words]
+        words = [word for option in (*given, *more) for word in _shown(option)]
         return shlex.join([*self.path.split(), *words, _SEPARATOR, *command])
 
     def write(self, line: Line, known: Mapping[str, KnownFlag]) -> str:
@@ -169,6 +170,15 @@ def leading(
                 break
             found.append(option)
     return tuple(found), list(given.command[sum(len(option.words) for option in found) :])
+
+
+def _shown(option: Option) -> tuple[str, ...]:
+    """The words of an option, without the value of a secret: it is set where the line is typed."""
+    if option.name != "--env":
+        return option.words
+    given = option.words[-1].removeprefix("--env=")
+    name = given.partition("=")[0]
+    return ("--env", name) if is_secret(name) else option.words
 
 
 def _long(known: Mapping[str, KnownFlag]) -> dict[str, KnownFlag]:

@@ -22,7 +22,7 @@ from launcher.cli.streams import STANDARD_OUTPUT
 from launcher.options import NotANumber, Unknown
 from launcher.terminal import fold_lines, shows_colours, width_of
 from rendezvous.door import begin_work
-from rendezvous.secret_variables import descriptor_of
+from rendezvous.secret_variables import SECRETS, descriptor_of
 from rendezvous.talk.join_string import JoinString
 from rendezvous.wire.errors import ExitCode, RdzvError, UsageError
 from rendezvous.wire.words import did_you_mean, printable
@@ -165,6 +165,13 @@ def secret_text(name: str) -> str | None:
     if not text.strip():
         raise UsageError(f"{name}_FILE names {path}, which is empty")
     return text
+
+
+def absolute_secret_files() -> None:
+    """Have the files of secrets found from another working folder as well."""
+    for name in SECRETS:
+        if path := os.environ.get(f"{name}_FILE"):
+            os.environ[f"{name}_FILE"] = os.path.abspath(path)
 
 
 def need_launcher_packages() -> None:

@@ -11,7 +11,7 @@ import click
 from launcher.cli.completion import scheduler_names
 from launcher.cli.given import split_options
 from launcher.cli.help import TYPED, known_flags
-from launcher.cli.process import need_launcher_packages
+from launcher.cli.process import absolute_secret_files, need_launcher_packages
 from launcher.cli.runs import folder_and_run
 from launcher.run_file.values import HERE
 from launcher.settings import Launching
@@ -62,6 +62,10 @@ def in_its_folder(settings: Launching) -> Launching:
         folder = Path(record.folder) if record is not None and record.folder else None
     if folder is None:
         return settings
+    if _is_this(folder):
+        update = {"cwd": _absolute(settings.cwd)} if settings.cwd else {}
+        return settings.model_copy(update=update)
+    absolute_secret_files()
     here = {name: getattr(settings, name) for name in HERE if hasattr(settings, name)}
     paths = {name: _absolute(value) for name, value in here.items() if value}
     try:
@@ -79,16 +83,27 @@ def in_its_folder(settings: Launching) -> Launching:
     return settings.model_copy(update=paths)
 
 
+def _is_this(folder: Path) -> bool:
+    try:
+        return os.path.samefile(folder, ".")
+    except OSError:
+        return False
+
+
 def _absolute(value: Path | list[Path]) -> Path | list[Path]:
     return [one.absolute() for one in value] if isinstance(value, list) else value.absolute()
 
 
 def _state_dir(context: click.Context) -> Path | None:
     """`--state-dir`, which is read after `--file`."""
-    for option in reversed(split_options(context.meta.get(TYPED, ()), known_flags(context))):
+    found = None
+    for option in split_options(context.meta.get(TYPED, ()), known_flags(context)):
+        first, *more = option.words
+        if first == "--" or not first.startswith("-"):
+            break
         if option.name == "--state-dir":
-            return Path(" ".join(option.words).removeprefix("--state-dir")[1:])
-    return None
+            found = Path(more[0] if more else first.partition("=")[2])
+    return found
 
 
 @click.command()

@@ -19,25 +19,25 @@ class Places:
     """The hosts of a launch.
 
     Attributes:
-        hosts: The machine of each slot, where machines were named.
+        hosts: The machine of each slot, where machines were named and start what is theirs.
         more: Further ones.
         avoid: Those of `--avoid`.
         avoids: The scheduler, or the spec, has a place for the hosts to avoid.
-        spec: The spec, for messages.
+        tells: The scheduler may say where a worker run is.
     """
 
     hosts: tuple[str, ...] = ()
     more: tuple[str, ...] = ()
     avoid: tuple[str, ...] = ()
     avoids: bool = False
-    spec: str = ""
+    tells: bool = True
 
     @staticmethod
     def of(plan: Plan) -> Places:
         """Those of a plan."""
         site = plan.site
-        avoid = tuple(plan.settings.avoid)
-        return Places(site.hosts, site.more_hosts, avoid, site.avoids, site.spec.source)
+        hosts, more = (site.hosts, site.more_hosts) if site.takes_host else ((), ())
+        return Places(hosts, more, tuple(plan.settings.avoid), site.avoids, site.tells_host)
 
     def where(
         self, failed: Sequence[str], taken: Collection[str], elsewhere: Sequence[str]
@@ -65,7 +65,7 @@ def avoid_notes(plan: Plan, *, symmetric: bool) -> list[str]:
     """Refuse `--avoid` where nothing heeds it, with UsageError; one that came with the environment
     or a file of options is for all launches of a person, and is told in a sentence."""
     site, settings = plan.site, plan.settings
-    is_heeded = (site.avoids or site.hosts) and not symmetric
+    is_heeded = (site.avoids or (site.hosts and site.takes_host)) and not symmetric
     if not settings.avoid or is_heeded:
         return []
     source = settings.source("avoid")
@@ -73,7 +73,7 @@ def avoid_notes(plan: Plan, *, symmetric: bool) -> list[str]:
         words, hint = "the nodes are there already", "remove it"
     else:
         words = f"{site.spec.source} has no <<AVOID>> to pass them on"
-        hint = "'rdzv docs schedulers' names the schedulers that can; or put <<AVOID>> into a spec"
+        hint = "'rdzv docs clusters' names the schedulers that can; or put <<AVOID>> into a spec"
     if source == "--avoid":
         raise UsageError(f"--avoid {','.join(settings.avoid)} has no effect: {words}", hint=hint)
     return [f"{source} has no effect: {words}"]

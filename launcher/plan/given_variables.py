@@ -74,6 +74,20 @@ class GivenVariables:
             if name in self.secrets or (name in shown and source != "--pass-env")
         ]
 
+    def for_file(self) -> tuple[dict[str, str], list[str], list[str]]:
+        """The parts that a run file can hold: variables, secrets by name, and the names of those
+        that are to be passed on again, as [env] cannot have them."""
+        again = [name for name, value in self.passed.items() if not self._fits_file(name, value)]
+        hidden = [n for n, v in self.passed.items() if is_secret(n) or _shows_secret(v)]
+        secrets = [name for name in (*self.secrets, *hidden) if name not in again]
+        left_out = {*again, *secrets}
+        return {n: v for n, v in self.passed.items() if n not in left_out}, secrets, again
+
+    def _fits_file(self, name: str, value: str) -> bool:
+        own = name in _OWN or name.startswith("RDZV_") or not SHELL_NAME.match(name)
+        is_text = not any(0xD800 <= ord(character) <= 0xDFFF for character in value)
+        return not own and is_text and (SLOT not in value or name in self.by_slot)
+
     def without(self, names: Iterable[str]) -> GivenVariables:
         """The same, but for those that cannot be passed on."""
         kept = {name: value for name, value in self.passed.items() if name not in names}
@@ -113,13 +127,17 @@ def given_variables(
     by_slot: dict[str, bool] = {}
     for text in settings.env:
         name, sign, value = text.partition("=")
-        check_name(name, "--env")
-        found[name] = value if sign else _set_here(name, "--env", environ)
-        sources[name], by_slot[name] = "--env", bool(sign) and SLOT in value
+        given_by = settings.known_source(f"env.{name}") or "--env"
+        check_name(name, given_by)
+        found[name] = value if sign else _set_here(name, given_by, environ)
+        sources[name], by_slot[name] = given_by.rstrip(":"), bool(sign) and SLOT in value
+    missing = [name for name in settings.secret_env if name not in {*sources, *environ}]
     for name in settings.secret_env:
-        check_name(name, "--secret-env")
+        given_by = settings.known_source(f"env.{name}") or "--secret-env"
+        check_name(name, given_by)
         if name not in sources:
-            found[name], sources[name] = _set_here(name, "--secret-env", environ), "--secret-env"
+            _set_here(name, given_by, environ, missing)
+            found[name], sources[name] = environ[name], given_by.rstrip(":")
     for name in sources:
         if "\0" in found[name]:
             raise UsageError(f"{sources[name]}: {name} has a NUL in it, as no variable can")
@@ -136,16 +154,14 @@ def given_variables(
 
 def check_name(name: str, given_by: str) -> None:
     """Refuse a name that no shell takes, or that is rdzv's; raises UsageError."""
-    shown = printable(name, 80)
-    if not SHELL_NAME.match(name) or len(name) > _LONGEST_NAME:
+    if not SHELL_NAME.match(name) or len(name) > _LONGEST_NAME:  # not shown: a value, perhaps
         raise UsageError(
-            f"{given_by} {shown!r} does not begin with the name of a variable",
-            hint="a name has letters, digits and '_', and does not begin with a digit: "
-            "--env NAME=VALUE",
+            f"{given_by.rstrip(':')} does not begin with the name of a variable",
+            hint="a name has letters, digits and '_', and does not begin with a digit: NAME=VALUE",
         )
     if name in _OWN or name.startswith("RDZV_"):
         raise UsageError(
-            f"{given_by} {shown}: rdzv itself sets or reads this variable on each node",
+            f"{given_by} {name}: rdzv itself sets or reads this variable on each node",
             hint="choose another name, or use the option of 'rdzv launch' for it",
         )
 
@@ -179,6 +195,11 @@ def read_env_file(path: str, content: bytes, environ: Mapping[str, str]) -> dict
     return found
 
 
+def _shows_secret(value: str) -> bool:
+    """Return whether a part of it may be a secret, such as a password in a URL."""
+    return HIDDEN in text_without_secrets(value)
+
+
 def shown_secrets(given: GivenVariables, settings: LaunchSettings) -> list[str]:
     """Notes on secrets that others can see already, where a person has written them down."""
     written = {text.partition("=")[0] for text in settings.env if "=" in text}
@@ -192,13 +213,21 @@ def shown_secrets(given: GivenVariables, settings: LaunchSettings) -> list[str]:
     return [told]
 
 
-def _set_here(name: str, given_by: str, environ: Mapping[str, str]) -> str:
+def _set_here(
+    name: str, given_by: str, environ: Mapping[str, str], missing: Sequence[str] = ()
+) -> str:
     if name not in environ:
+        names = listed(missing) if len(missing) > 1 else printable(name, 80)
+        said = "the variables are" if len(missing) > 1 else "the variable is"
+        hint = "" if given_by[0] == "[" else did_you_mean(name, environ, "{}")
         raise UsageError(
-            f"{given_by} {printable(name, 80)}: the variable is not set here",
-            hint=did_you_mean(name, environ, "{}") or "set it, or remove the option",
+            f"{given_by} {names}: {said} not set here",
+            hint=hint or ("set it where you launch" if given_by[0] == "[" else _SET_IT),
         )
     return environ[name]
+
+
+_SET_IT = "set it, or remove the option"
 
 
 def _refuse_secrets(names: Sequence[str]) -> None:

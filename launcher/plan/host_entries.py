@@ -115,6 +115,20 @@ def read_hostlist(items: Sequence[str], given_by: str = "--hostlist") -> list[Ho
     return found
 
 
+def read_names(items: Sequence[str], given_by: str) -> list[str]:
+    """Hosts by their names alone, each once. Raises UsageError."""
+    where = f"{given_by} {printable(','.join(items), _MOST_SHOWN)}: "
+    words = [word for item in items for word in _words(item, where)]
+    hosts = [host for word in words for host in _hosts(word, where)]
+    for host in hosts:
+        if host.slots is not None or host.user:
+            message = f"{where}{host.name} is given with a user or a number of processes"
+            raise UsageError(message, hint="give the names of hosts alone: n1,gpu[01-04]")
+    if not hosts:
+        raise UsageError(f"{given_by} does not name a host", hint=_EXAMPLES)
+    return list(dict.fromkeys(host.name for host in hosts))
+
+
 def read_hostfile(text: str, source: str) -> list[Host]:
     """The machines of a hostfile, in its order; raises UsageError with the line."""
     lines = {

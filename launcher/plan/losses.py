@@ -126,14 +126,15 @@ def _check_fence(settings: LaunchSettings, nodes: int) -> None:
         )
 
 
-def loss_lines(plan: Plan, *, owns_registry: bool = True) -> Iterator[str]:
+def loss_lines(plan: Plan, *, owns_registry: bool = True, symmetric: bool = False) -> Iterator[str]:
     """Tell what follows a node's loss, as a line of the full dry run; none where the run fails."""
-    if words := loss_words(plan, owns_registry=owns_registry):
+    if words := loss_words(plan, owns_registry=owns_registry, symmetric=symmetric):
         yield f"# {words}"
 
 
-def loss_words(plan: Plan, *, owns_registry: bool = True) -> str:
-    """Tell what follows a node's loss; empty where the run then fails."""
+def loss_words(plan: Plan, *, owns_registry: bool = True, symmetric: bool = False) -> str:
+    """Tell what follows a node's loss; empty where the run then fails. Of a symmetric start nobody
+    submits a node again."""
     settings, limits = plan.settings, plan.limits()
     if not settings.outlives_nodes:
         return ""
@@ -143,7 +144,7 @@ def loss_words(plan: Plan, *, owns_registry: bool = True) -> str:
         parts = [f"another one replaces it, {times}"]
     else:
         parts = [f"the run continues with those that are left, at least {plan.min_nodes}"]
-        if most:
+        if most and not symmetric:
             again = f"a missing one is submitted again, {times},"
             parts.append(f"{again} and taken in at the next restart")
     if count := settings.standby:

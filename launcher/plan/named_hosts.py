@@ -7,10 +7,11 @@ import socket
 from collections.abc import Sequence
 
 from launcher.options import given_as
-from launcher.plan.host_entries import Host, read_hostfile, read_hostlist
+from launcher.plan.host_entries import Host, read_hostfile, read_hostlist, read_names
 from launcher.plan.hostlist import notes_of, place, processes_of
 from launcher.settings import LaunchSettings
 from rendezvous.wire.errors import UsageError
+from rendezvous.wire.words import listed
 from worker.counts import read_size
 from worker.machine.interfaces import look
 
@@ -51,6 +52,10 @@ def on_named_hosts(
         notes = notes_of(hosts, source, None)
         if processes := processes_of(hosts):
             said["nproc_per_node"] = str(processes)
+    if settings.nnodes is None and len(left) < len(named):
+        names = listed([host.name for host in left])
+        avoid = settings.source("avoid")
+        notes = [*notes, f"{avoid} leaves {names} of the hosts, so --nnodes is {said['nnodes']}"]
     if settings.scheduler_profile is None:
         said["scheduler"] = _scheduler(settings)
     machines = tuple(host.destination for host in placed)
@@ -68,7 +73,7 @@ def _with_avoided(settings: LaunchSettings) -> LaunchSettings:
     """The settings with each host to avoid as a name of its own. Raises UsageError."""
     if not settings.avoid:
         return settings
-    names = [host.name for host in read_hostlist(settings.avoid, settings.source("avoid"))]
+    names = read_names(settings.avoid, settings.source("avoid"))
     return settings.model_copy(update={"avoid": names})
 
 

@@ -72,7 +72,7 @@ OWN_VARIABLES = frozenset(
     [
         *("NAME", "SLOT", "GENERATION", "LAUNCH_ID", "RDZV_ID", "RDZV_JOIN", "NUM_NODES", "HOST"),
         *("GPUS_PER_NODE", "NODE_RANK", "MASTER_ADDR", "WORKER_OPTIONS", "PASS_ENV", "CWD"),
-        "COMMAND",
+        *("COMMAND", "AVOID"),
     ]
 )
 """The variables of a spec that no `--set` has to give; see `Plan.own_variables`."""
@@ -123,6 +123,8 @@ class Site:
         hosts: The machine of each slot, where machines were named.
         more_hosts: Further ones, for nodes that take the place of lost ones.
         avoids: The scheduler, or the spec, has a place for the hosts to avoid.
+        takes_host: Either has one for a slot's machine.
+        tells_host: The scheduler may say where a worker run is.
         cwd: The launcher's working folder.
         name_length: The most characters that the scheduler takes as a worker run's name.
     """
@@ -133,6 +135,8 @@ class Site:
     hosts: tuple[str, ...] = ()
     more_hosts: tuple[str, ...] = ()
     avoids: bool = False
+    takes_host: bool = False
+    tells_host: bool = True
     cwd: str = ""
     name_length: int = LONGEST_NAME
 

@@ -168,11 +168,12 @@ class Course:
 
     def _send_secrets(self, status: RunStatus) -> None:
         """Once, as those of a former launcher may be others; and again to a registry that lost
-        them, as one does that was restarted. A try that fails is made again with a later status."""
+        them, as one does that was restarted. A try that fails is made again with a later status;
+        one that is under way is not broken off, however fast they come."""
         missing = status.wants_secrets or not self.sent_secrets
-        if self.facts.sends_secrets and missing and status.result is None:
+        is_open = any(owner == "secrets" for owner, _ in self.desk.open.values())
+        if self.facts.sends_secrets and missing and status.result is None and not is_open:
             self.sent_secrets = True
-            self.desk.drop("secrets")
             self.desk.send("secrets", do.SendSecrets)
 
     def go_if_possible(self, now: float) -> bool:

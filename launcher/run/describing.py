@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from launcher.run.actions import Describe, News, ReadLastLine
-from launcher.run.hosts import Hosts, not_on
+from launcher.run.hosts import Hosts, asks_for
 from launcher.run.runs import Run, Runs, Step
 from launcher.run.values import Key, Starter
 from launcher.schedulers.description import OVER, Description
@@ -68,7 +68,7 @@ class Describing:
     def _tell(self, key: Key, run: Run, found: Description, line: str = "") -> None:
         final = found.state in OVER and line.startswith(CANNOT_START)
         avoided = self.hosts.avoided(key, run) if found.state is SlotState.QUEUED else ()
-        detail = "; ".join(filter(None, (found.detail, not_on(avoided))))
+        detail = "; ".join(filter(None, (found.detail, asks_for(avoided))))
         news = News(found.state, run.handle, detail, line, found.preempted, final)
         self.shared.tell(key, run, news)
 

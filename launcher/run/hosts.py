@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from launcher.run.actions import Say
-from launcher.run.runs import Run, Runs
+from launcher.run.runs import Run, Runs, Step
 from launcher.run.sentences import (
     AvoidsHosts,
     CannotAvoid,
@@ -16,12 +16,14 @@ from launcher.run.sentences import (
     StartsAgainOn,
     StartsElsewhere,
 )
-from launcher.run.values import Key
-from rendezvous.wire.run import SlotState
+from launcher.run.values import Key, Left
+from launcher.schedulers.description import Description
+from rendezvous.wire.run import Phase, SlotState
+from rendezvous.wire.words import listed
 
 WAITS_FOR_OTHER_SECONDS: Final = 60.0
-"""In a queue, for another host than those where the slot's worker runs have failed: meanwhile the
-other nodes may be idle, and in a cluster that the run fills there is none."""
+"""In a queue, for another host than those where the slot's worker runs have failed, while the other
+nodes may be idle: in a cluster that the run fills there is none."""
 
 
 @dataclass(slots=True)
@@ -43,40 +45,58 @@ class Hosts:
         if run.starter.loopback:
             return
         run.where = places.where(failed, self._taken(key.slot), list(self._all_failed()))
-        run.host = run.where.host or ("" if not places.hosts else self.host(key))
+        if places.hosts:
+            run.host, run.named = run.where.host or self.host(key), True
         if not failed:
+            in_vain = places.avoids and not places.tells
+            if in_vain and any(map(self._may_have_failed, self._older(key))):
+                self._say_cannot(key, failed)
             return
-        if not places.hosts:
-            told = AvoidsHosts if places.avoids else CannotAvoid
-            self._say(told(key, tuple(failed)))
+        if not places.hosts and places.avoids:
+            self._say(AvoidsHosts(key, tuple(failed)))
+        elif not places.hosts:
+            self._say_cannot(key, failed)
         elif run.host == failed[-1]:
             self._say(StartsAgainOn(key.slot, run.host))
         else:
             self._say(StartsElsewhere(key, run.host, failed[-1]))
+
+    def former(self, one: Left) -> Run:
+        """A worker run of a former launcher. A host that no spec has read is none."""
+        host = one.host if self.shared.facts.places.hosts else ""
+        return Run(one.starter, Step.REST, one.handle, host=host, named=bool(host))
 
     def avoided(self, key: Key, run: Run) -> tuple[str, ...]:
         """The hosts that it may not have as others of its slot have failed there."""
         return tuple(self._failed(key)) if run.where.avoid else ()
 
     def refused(self, key: Key, run: Run, words: str) -> bool:
-        """Its scheduler takes it for nothing: whether it may have one without hosts to avoid."""
-        return self._forgive(key, run, words)
+        """Its scheduler has no such host: whether this one may have any."""
+        return self._forgive(key, run, key.generation - 1, words)
 
-    def waits_in_vain(self, key: Key, run: Run, state: SlotState, now: float) -> bool:
-        """Whether one that waits in its queue has waited long enough for another host."""
-        if state is not SlotState.QUEUED:
+    def waits_in_vain(self, key: Key, run: Run, found: Description, now: float) -> bool:
+        """Whether one that waits in its queue has waited long enough for another host: it has none
+        that is being made ready, and no programs run without it."""
+        is_given = found.state is not SlotState.QUEUED or bool(found.host)
+        if is_given or self.shared.phase is Phase.RUNNING:
             run.queued_at = None
             return False
         run.queued_at = now if run.queued_at is None else run.queued_at
-        return now - run.queued_at >= WAITS_FOR_OTHER_SECONDS and self._forgive(key, run)
+        return now - run.queued_at >= WAITS_FOR_OTHER_SECONDS and self._forgive(
+            key, run, key.generation
+        )
 
-    def _forgive(self, key: Key, run: Run, words: str = "") -> bool:
+    def _forgive(self, key: Key, run: Run, until: int, words: str = "") -> bool:
         hosts = self.avoided(key, run)
         if not hosts or run.end_after or not self.shared.is_newest(key):
             return False
-        self.forgiven[key.slot] = key.generation
+        self.forgiven[key.slot] = until
         self._say(NoOtherHost(key.slot, hosts, words))
         return True
+
+    def _say_cannot(self, key: Key, failed: list[str]) -> None:
+        if not any(isinstance(one, CannotAvoid) for one in self.told):
+            self._say(CannotAvoid(key, tuple(failed)))
 
     def _say(self, sentence: Sentence) -> None:
         if sentence not in self.told:
@@ -95,13 +115,21 @@ class Hosts:
     def _failed(self, key: Key) -> list[str]:
         """Where older worker runs of its slot have failed, the newest last."""
         since = self.forgiven.get(key.slot, 0)
-        older = [one for one in sorted(self.shared.of_slot[key.slot]) if one < key]
-        hosts = [self._failed_on(one) for one in older if one.generation > since]
+        hosts = [self._failed_on(one) for one in self._older(key) if one.generation > since]
         return list(dict.fromkeys(filter(None, reversed(hosts))))[::-1]
 
+    def _older(self, key: Key) -> list[Key]:
+        return [one for one in sorted(self.shared.of_slot[key.slot]) if one < key]
+
     def _failed_on(self, key: Key) -> str:
-        """Its host, if it has failed there: a preemption is no fault of the host's."""
-        return self.host(key) if self.shared.runs[key].preempted is None else ""
+        """Its host, if it has failed there."""
+        return self.host(key) if self._may_have_failed(key) else ""
+
+    def _may_have_failed(self, key: Key) -> bool:
+        """Whether its host may be why it has ended: a preemption is no fault of the host's, nor is
+        what became of it while no launcher was there to see."""
+        run = self.shared.runs[key]
+        return run.preempted is None and not run.lost_track
 
     def _all_failed(self) -> Iterator[str]:
         """Where worker runs were in whose place there is another one, in their order."""
@@ -122,6 +150,6 @@ class Hosts:
         return taken
 
 
-def not_on(hosts: tuple[str, ...]) -> str:
+def asks_for(hosts: tuple[str, ...]) -> str:
     """A clause for a queue's line; empty where nothing is avoided."""
-    return f"not on {', '.join(hosts)}" if hosts else ""
+    return f"another host than {listed(hosts)} is asked for" if hosts else ""

@@ -111,13 +111,14 @@ class Submitted(Answer):
 @frozen
 class SubmitFailed(Answer):
     """The scheduler does not have it, or has not said so; `certain`: it cannot have it; `final`: it
-    would refuse another submission of that slot as well."""
+    would refuse another submission of that slot as well; `no_host`: it has no such host."""
 
     key: Key
     certain: bool
     words: str
     hint: str = ""
     final: bool = False
+    no_host: bool = False
 
 
 @frozen

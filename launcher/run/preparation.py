@@ -49,7 +49,6 @@ from launcher.schedulers.contract import Entry, Scheduler, SchedulerContext
 from launcher.schedulers.shipped import specs_folder
 from launcher.settings import LaunchSettings
 from rendezvous.talk.join_string import RegistryString, parse_group_token
-from rendezvous.talk.secret_words import is_secret
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.table import canonical_json
 from rendezvous.wire.types import is_loopback
@@ -104,23 +103,24 @@ class Preparation:
             yield self.run_file().rstrip()
             return
         starters = [self.here, self.others]
+        owns = self.standing is None
         if self.settings.dry_run != "full":
-            losses = loss_words(self.plan, owns_registry=self.standing is None)
+            losses = loss_words(self.plan, owns_registry=owns, symmetric=self.symmetric)
             yield from short_preview(self.plan, starters, losses, symmetric=self.symmetric)
             return
         yield from preview(self.plan, starters)
-        yield from loss_lines(self.plan, owns_registry=self.standing is None)
+        yield from loss_lines(self.plan, owns_registry=owns, symmetric=self.symmetric)
         yield from command_lines(self.plan)
         yield from planned_lines(planned(self.plan))
         yield from (f"# {line}" for line in given_lines(self.plan))
 
     def run_file(self) -> str:
         """The launch as a run file, without the values of secrets."""
-        found = self.plan.given
-        secrets = {*found.secrets, *filter(is_secret, found.passed)}
-        env = {name: value for name, value in found.passed.items() if name not in secrets}
+        env, secrets, again = self.plan.given.for_file()
         command = () if self.settings.framework == "bench" else self.plan.command
-        return run_file_text(self.given, command, env, secrets, folder=working_folder())
+        here = ["state_dir"] if self.given.known_source("state_dir") else []  # RDZV_STATE_DIR
+        given = self.given.model_copy(update=dict.fromkeys(here))
+        return run_file_text(given, command, env, secrets, again, folder=working_folder())
 
     def check(self) -> None:
         """Refuse what could not be submitted, or served. Raises TemplateError, UsageError or
@@ -210,9 +210,7 @@ def prepare(
         registry: RDZV_REGISTRY: where a standing registry is.
         make: Makes what starts worker runs.
     """
-    given = settings
-    settings, choice = settle_framework(settings, command)
-    _check_options(settings, command, environ)
+    given, settings, chosen = _settled(settings, command, environ)
     settings, hosts, more, notes = on_named_hosts(_with_addresses(settings))
     check_losses(settings, parse_nnodes(settings.nnodes, command), command)
     run = check_run_id(
@@ -242,11 +240,23 @@ def prepare(
             *misspelt_variables(environ),
             *notes,
             *_elsewhere(settings, environ),
-            *_chosen(choice),
+            *chosen,
             *_notes(plan, entry, group_token),
         ),
         given=given,
     )
+
+
+def _settled(
+    settings: LaunchSettings, command: Sequence[str], environ: Mapping[str, str]
+) -> tuple[LaunchSettings, LaunchSettings, list[str]]:
+    """The settings as they were given, and as COMMAND completes them; with notes on that."""
+    given = settings
+    settings, choice = settle_framework(settings, command)
+    _check_options(settings, command, environ)
+    if notes := _end_notes(settings, command):
+        given, settings = (one.model_copy(update={"ends_with": "all"}) for one in (given, settings))
+    return given, settings, [*_chosen(choice), *notes]
 
 
 def _plan(
@@ -325,6 +335,8 @@ def _site(settings: LaunchSettings, entry: Entry, logs: Path, *, loopback: bool)
         Here(read_spec(own), str(logs)),
         loopback=loopback,
         avoids="AVOID" in entry.variables or "<<AVOID>>" in spec.template,
+        takes_host="HOST" in entry.variables or "<<HOST>>" in spec.template,
+        tells_host=entry.tells_host,
         cwd=str(settings.cwd or working_folder()),
         name_length=entry.name_length,
     )
@@ -346,23 +358,26 @@ def _check_options(
     """Raise UsageError where an option does not fit COMMAND, or another option."""
     check_command(command, settings.framework)
     _check_stall(settings)
-    _check_end(settings, command)
     if settings.warm == "on":
         warm_words(command, settings.framework, settings.rdzv_backend)
     refuse_two_counts(settings.max_restarts, command, settings.framework, environ)
 
 
-def _check_end(settings: LaunchSettings, command: Sequence[str]) -> None:
-    """Raise UsageError where a run cannot end with node 0, or does so anyway."""
-    name = settings.framework
+def _end_notes(settings: LaunchSettings, command: Sequence[str]) -> list[str]:
+    """Refuse `--ends-with node0` where a run cannot end with node 0, or does so anyway, with
+    UsageError; a variable is for all launches of a person, and is told in a sentence."""
+    name, source = settings.framework, settings.source("ends_with")
     if settings.ends_with == "all" or name in ("command", "env"):
-        return
+        return []
     if FRAMEWORKS[name].is_led(command):
         why, hint = "a run of it ends with node 0's program anyway", "remove the option"
     else:
         why = "its programs are one job, which ends when all have ended"
         hint = "add --framework command, or remove the option"
-    raise UsageError(f"--ends-with node0 has no use with --framework {name}: {why}", hint=hint)
+    if not source.startswith("--"):
+        return [f"{source} has no effect with --framework {name}: {why}"]
+    given = source.replace("--ends-with", f"--ends-with {settings.ends_with}", 1)
+    raise UsageError(f"{given} has no use with --framework {name}: {why}", hint=hint)
 
 
 def _check_stall(settings: LaunchSettings) -> None:

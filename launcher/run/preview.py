@@ -69,7 +69,8 @@ def short_preview(
     yield ""
     if losses:
         yield f"{losses[0].upper()}{losses[1:]}."
-    yield "'--dry-run full' shows every script, and every variable that the program gets."
+    yield "'--dry-run full' shows every script, and every variable that the program gets;"
+    yield "'--dry-run file' prints the launch as a run file."
 
 
 def _nodes(plan: Plan) -> str:

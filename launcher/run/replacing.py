@@ -98,7 +98,8 @@ class Replacing:
         is not to start there."""
         end, hosts = self.shared.ends.ends.get(key), self.submitting.hosts
         is_asked = end is not None and end.stand.how is not StandKind.SILENT
-        return self.shared.facts.places.avoids and is_asked and not hosts.host(key)
+        places = self.shared.facts.places
+        return places.avoids and places.tells and is_asked and not hosts.host(key)
 
     def _is_left(self, key: Key, run: Run) -> bool:
         """Whether it is an older one that could not be ended."""

@@ -70,6 +70,8 @@ class Run:
         hint: What to do about a submission that failed.
         where: Where it was to start.
         host: Where it is, as far as that is known: as its scheduler, or the person, names it.
+        named: The person does.
+        lost_track: A former launcher had submitted it, and how it ended is not known.
         queued_at: Since when its scheduler has said that it waits; None: it does not.
         end_after: It is to be ended once its submission is answered.
         releases: How often it could not be ended after the go.
@@ -91,6 +93,8 @@ class Run:
     hint: str = ""
     where: Where = ANYWHERE
     host: str = ""
+    named: bool = False
+    lost_track: bool = False
     queued_at: float | None = None
     end_after: bool = False
     releases: int = 0
@@ -105,7 +109,7 @@ class Run:
         """What its scheduler says, with what it has said before of its machine: Kubernetes says
         that it takes a pod's node before the pod ends, and nothing of it afterwards. What goes on
         running without that word was spared."""
-        self.host = found.host or self.host
+        self.host = self.host if self.named else found.host or self.host
         if found.preempted or found.state is SlotState.RUNNING:
             self.preempted = found if found.preempted else None
         return found if self.preempted is None else replace(found, preempted=True)

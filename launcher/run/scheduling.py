@@ -192,9 +192,12 @@ class Scheduling:
         try:
             handle = await self._launch.starter(key).submit(run, join, trouble=trouble)
         except SchedulerError as exc:
-            certain = isinstance(exc, NothingSubmitted)
-            final = isinstance(exc, NothingSubmitted) and exc.final
-            return inputs.SubmitFailed(number, key, certain, exc.message, exc.hint, final)
+            failed = inputs.SubmitFailed(
+                number, key, certain=False, words=exc.message, hint=exc.hint
+            )
+            if not isinstance(exc, NothingSubmitted):
+                return failed
+            return replace(failed, certain=True, final=exc.final, no_host=exc.no_host)
         finally:
             self._further.pop(number, None)
         return inputs.Submitted(number, key, handle)

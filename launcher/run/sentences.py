@@ -122,7 +122,12 @@ class AvoidsHosts(Sentence):
 
 @frozen
 class CannotAvoid(Sentence):
-    """A worker run may start there all the same: its spec has no place for what to avoid."""
+    """A worker run may start where another one of its slot has failed.
+
+    Attributes:
+        hosts: Those where they have failed: the spec has no place for them; empty: its scheduler
+            does not say where that was.
+    """
 
     key: Key
     hosts: tuple[str, ...]

@@ -59,7 +59,7 @@ class Slots:
     def know(self, left: Iterable[Left]) -> None:
         """A former launcher of this launch has submitted these."""
         for one in left:
-            self.shared.add(one.key, Run(one.starter, Step.REST, one.handle, host=one.host))
+            self.shared.add(one.key, self.submitting.hosts.former(one))
 
     def see(self, status: RunStatus, now: float) -> None:
         """Take in how the run stands, and submit every slot that wants a newer generation."""
@@ -150,7 +150,9 @@ class Slots:
             case inputs.Described(found=found) if found.state not in (*OVER, SlotState.UNKNOWN):
                 self._take_up(key, run, now)
             case _:
-                run.step = Step.REST
+                run.step, run.lost_track = Step.REST, True
+                if isinstance(said, inputs.Described):
+                    run.lost_track = run.learn(said.found).state is not SlotState.FAILED
                 if not self.submitting.stopped:
                     self._ask_for(Key(key.slot, key.generation + 1))
 
@@ -209,7 +211,7 @@ class Slots:
     def _waits_in_vain(self, key: Key, run: Run, found: Description, now: float) -> bool:
         """Whether it has waited for another host than those to avoid, and there seems to be none:
         the next one may have any."""
-        in_vain = self.submitting.hosts.waits_in_vain(key, run, found.state, now)
+        in_vain = self.submitting.hosts.waits_in_vain(key, run, found, now)
         return in_vain and not self.submitting.stopped
 
     def look(self, name: str, key: Key) -> None:
@@ -303,7 +305,7 @@ class Slots:
             shared.tell(key, run, do.News(SlotState.SUBMITTED, run.handle))
 
     def _submit_failed(self, key: Key, run: Run, said: inputs.SubmitFailed, now: float) -> None:
-        if said.certain and self.submitting.goes_anywhere(key, run, said.words):
+        if said.no_host and self.submitting.goes_anywhere(key, run, said.words):
             return
         self.submitting.answered(run)
         run.gone, run.hint = said.certain, said.hint

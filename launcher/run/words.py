@@ -160,19 +160,23 @@ def _sentence(said: sentences.Sentence, names: Names) -> str:
 
 def _of_hosts(said: sentences.OfHosts) -> str:
     match said:
+        case sentences.CannotAvoid(key=key, hosts=()):
+            return f"slot {key.slot} may start on the same host again: its scheduler names no hosts"
         case sentences.CannotAvoid(key=key, hosts=hosts):
             cannot = "its worker spec has no <<AVOID>>"
             return f"slot {key.slot} may start on {listed(hosts)} again: {cannot}"
         case sentences.AvoidsHosts(key=key, hosts=hosts):
-            return f"slot {key.slot} is to start on another host than {listed(hosts)}"
+            return f"slot {key.slot}: rdzv asks for another host than {listed(hosts)}"
         case sentences.StartsElsewhere(key=key, host=host, former=former):
             return f"slot {key.slot} starts on {host}, not on {former}"
         case sentences.StartsAgainOn(slot=slot, host=host):
             return f"slot {slot} starts on {host} again: no other host of the list is free"
         case sentences.NoOtherHost(slot=slot, hosts=hosts, words=words):
-            other = f"another host than {listed(hosts)}"
-            why = f"was refused ({words})" if words else "has not come free within 60 s"
-            return f"slot {slot} may start on any host: {other} {why}"
+            if words:
+                why = f"with other hosts than {listed(hosts)} only, it was refused ({words})"
+            else:
+                why = f"another host than {listed(hosts)} has not come free within 60 s"
+            return f"slot {slot} may start on any host: {why}"
 
 
 def _ends_run(number: int, grace: float | None) -> str:

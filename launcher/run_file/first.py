@@ -59,11 +59,11 @@ def first_file(
         lines.append('hostlist = ["n1", "n2"]')
     if not local:
         lines.append("local-node = false      # no node on the machine where you type the command")
-    if needs:
-        example = toml([f"{one}=..." for one in needs])
-        lines.append(f"# set = {example}    # without these, nothing can be submitted")
-    if also:
-        lines.append(f"# set = {toml([f'{also[0]}=...'])}    # it takes {', '.join(also)}")
+    if needs or also:
+        about = f"needs {', '.join(needs)}" if needs else ""
+        takes = f"takes {', '.join(also)}" if also else ""
+        example = toml([f"{one}=..." for one in needs or also[:1]])
+        lines.append(f"# set = {example}    # it {' and '.join(filter(None, (about, takes)))}")
     lines.append('# name = "llama-7b"       # when not set, rdzv makes one for each launch')
     lines += ["", "# Often used; each line shows an example, and not the default."]
     for option, value in _OFTEN.items():

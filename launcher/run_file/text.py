@@ -60,8 +60,9 @@ def read_toml(text: str) -> FileText:
     """Read TOML; raises BadText."""
     try:
         return FileText(tomllib.loads(text, parse_float=_float), toml=text)
-    except tomllib.TOMLDecodeError as exc:
-        raise BadText(f"not a valid TOML file: {exc}") from exc
+    except (tomllib.TOMLDecodeError, RecursionError) as exc:
+        why = "it is nested too deeply" if isinstance(exc, RecursionError) else exc
+        raise BadText(f"not a valid TOML file: {why}") from exc
 
 
 def _float(text: str) -> WrittenFloat:
@@ -132,6 +133,8 @@ def _of_plain(text: str) -> object:
     """The value of a scalar without quotes, by the core schema of YAML 1.2, without its octals."""
     if text in ("true", "false"):
         return text == "true"
+    if text in ("", "~", "null"):
+        return None
     if _INT.fullmatch(text):
         whole = WrittenInt(text)
         whole.text = text

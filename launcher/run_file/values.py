@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping
+from dataclasses import field
 from typing import Any, NoReturn, get_origin
 
 from pydantic.fields import FieldInfo
@@ -30,6 +31,7 @@ HERE = frozenset(
 )
 """The options with a path of the launcher's machine: in a file it starts at the file's folder."""
 _NAME = "rdzv_id"
+_LISTS = ("env", "env_file", "pass_env", "secret_env")
 _OPERATORS = frozenset("();<>|&")
 
 
@@ -38,16 +40,15 @@ class RunFile:
     """A run file that was read.
 
     Attributes:
-        options: The values of options, by the names of their fields.
+        options: The values of options, by the names of their fields, but for `lists`.
         command: COMMAND, where the file has one.
-        env: NAME=VALUE of each variable with a value.
-        secret_env: The names of the variables that are secrets, and have none in the file.
+        lists: Those of variables, to which flags add: `env` has NAME=VALUE of each with a value,
+            `secret_env` the names of secrets, which have none in the file.
     """
 
     options: Mapping[str, Any]
     command: tuple[str, ...] = ()
-    env: tuple[str, ...] = ()
-    secret_env: tuple[str, ...] = ()
+    lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def read_run_file(
@@ -100,14 +101,16 @@ class _Reader:
         self._words = {w: keys[name] for name, field in fields for w in variables_of(name, field)}
         self._words |= {key: key for key in keys.values()}
         if has_command:
+            self._words |= {"command": "command"}
+        if _NAME in model.model_fields:
             self._fields["name"] = _NAME
-            self._words |= {"command": "command", "name": "name"}
+            self._words |= {"name": "name"}
 
     def read(self) -> RunFile:
         options: dict[str, Any] = {}
         command: tuple[str, ...] = ()
         env: list[str] = []
-        secrets: tuple[str, ...] = ()
+        secrets: list[str] = []
         for key, value in self._text.values.items():
             if key == "command" and self._has_command:
                 command = self._command(value)
@@ -118,7 +121,10 @@ class _Reader:
                 if name in options:
                     self._refuse(f"'{key}' gives an option again", "keep one of the two", key)
                 options[name] = self._value(key, name, value)
-        return RunFile(options, command, (*options.pop("env", ()), *env), secrets)
+        lists = {name: tuple(options.pop(name, ())) for name in _LISTS if name in self._fields}
+        lists |= {"env": (*lists.get("env", ()), *env)} if env else {}
+        lists |= {"secret_env": (*lists.get("secret_env", ()), *secrets)} if secrets else {}
+        return RunFile(options, command, {name: one for name, one in lists.items() if one})
 
     def _field(self, key: str, value: object) -> str:
         """The field of a key, which is not that of a table with options."""
@@ -131,12 +137,14 @@ class _Reader:
         return name
 
     def _value(self, key: str, name: str, value: Any) -> Any:
-        field = self._model.model_fields[name]
-        kind = without_none(field.annotation)
-        bare = "bare" in extra_of(field)
+        if value is None:
+            self._refuse(f"'{key}' has no value", f"write one, or remove the line of '{key}'", key)
+        found = self._model.model_fields[name]
+        kind = without_none(found.annotation)
+        bare = "bare" in extra_of(found)
         if not (isinstance(value, (bool, str)) if bare else _fits(value, kind)):
-            advice = f"{key}: {field.description}"
-            self._refuse(f"'{key}' {_why_not_fitting(key, value, field)}", advice, key)
+            advice = f"{key}: {found.description}"
+            self._refuse(f"'{key}' {_why_not_fitting(key, value, found)}", advice, key)
         if name in HERE:
             many = isinstance(value, list)
             paths = [self._place(str(as_written(one))) for one in (value if many else [value])]
@@ -181,7 +189,7 @@ class _Reader:
             self._refuse("'command' is empty", 'write "train.py --epochs 3"', "command")
         return tuple(words)
 
-    def _env(self, table: Mapping[str, Any]) -> tuple[list[str], tuple[str, ...]]:
+    def _env(self, table: Mapping[str, Any]) -> tuple[list[str], list[str]]:
         """The variables with values, and the names of the secrets."""
         env, secrets = [], []
         for name, value in table.items():
@@ -195,7 +203,7 @@ class _Reader:
                 self._refuse(*_wrong_variable(name, value), "env", name)
             else:
                 env.append(f"{name}={text}")
-        return env, tuple(secrets)
+        return env, secrets
 
     def _refuse(self, message: str, hint: str, *keys: str) -> NoReturn:
         raise UsageError(f"{self._path}, line {self._text.line(*keys)}: {message}", hint=hint)
@@ -204,6 +212,9 @@ class _Reader:
 def _wrong_variable(name: str, value: object) -> tuple[str, str]:
     """The refusal of a value in [env], and what to write."""
     secret = f"{name} = {{secret = true}}"
+    if value is None:
+        words = f"[env] {name} has no value"
+        return words, f'write {name}: "" for an empty one, or {name}: {{secret: true}}'
     if isinstance(value, dict) and value.get("secret") is True:
         words = f"[env] {name} is a secret and has more than that"
         return words, f"write {secret}, and set {name} where you launch: no file holds its value"
@@ -211,7 +222,8 @@ def _wrong_variable(name: str, value: object) -> tuple[str, str]:
         written = str(value).lower()
         words = f"[env] {name} cannot be {written}: a variable is a text"
         return words, f'write "{written}" or "{int(value)}", in quotes'
-    words = f"[env] {name} cannot be {value!r}"
+    kind = {"list": "list", "dict": "table"}.get(type(value).__name__, "date or a time")
+    words = f"[env] {name} cannot be a {kind}"  # and not shown: it may be a secret
     return words, f'write {name} = "VALUE", or {secret} for one that is set where you launch'
 
 

@@ -11,7 +11,10 @@ from launcher.run_file.values import HERE
 from launcher.settings import LaunchSettings
 
 _ELSEWHERE = frozenset(
-    ["dry_run", "env", "env_file", "master_addr", "node_rank", "pass_env", "rdzv_id", "secret_env"]
+    [
+        *("dry_run", "env", "env_file", "json_events", "master_addr", "node_rank", "pass_env"),
+        *("rdzv_id", "secret_env"),
+    ]
 )
 """Options of this call alone, and those that the file has in other words."""
 
@@ -21,6 +24,7 @@ def run_file_text(
     command: Sequence[str],
     env: Mapping[str, str],
     secrets: Collection[str],
+    passed: Collection[str] = (),
     *,
     folder: str,
 ) -> str:
@@ -31,6 +35,7 @@ def run_file_text(
         command: COMMAND; empty where the run has one of its own (`rdzv bench`).
         env: The variables that every node gets, but for secrets.
         secrets: The names of those that are secrets: their values are in no file.
+        passed: The names of further ones, which are to be set where it is launched.
         folder: Where relative paths of the launcher's machine start.
     """
     lines = [f"name = {toml(settings.rdzv_id)}"] if settings.rdzv_id else []
@@ -42,6 +47,8 @@ def run_file_text(
             if value is not None:
                 value = _absolute(value, folder) if name in HERE else _as_number(value)
                 lines.append(f"{flag_of(name, field)[2:]} = {toml(value)}")
+    if passed:
+        lines.append(f"pass-env = {toml(sorted(passed))}")
     variables = [f"{_key(name)} = {toml(value)}" for name, value in sorted(env.items())]
     variables += [f"{_key(name)} = {{secret = true}}" for name in sorted(secrets)]
     if variables:
@@ -56,7 +63,7 @@ def toml(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (int, float)):
-        return f"{value:.17g}" if isinstance(value, float) else str(value)
+        return repr(int(value)) if value == int(value) else repr(value)
     return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

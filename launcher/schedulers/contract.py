@@ -23,11 +23,15 @@ class NothingSubmitted(SchedulerError):
 
     Attributes:
         final: Another submission of the same slot would be refused likewise.
+        no_host: It has no such host, with all those left out that this one is to avoid.
     """
 
-    def __init__(self, message: str, *, hint: str = "", final: bool = False) -> None:
+    def __init__(
+        self, message: str, *, hint: str = "", final: bool = False, no_host: bool = False
+    ) -> None:
         super().__init__(message, hint=hint)
         self.final = final
+        self.no_host = no_host
 
 
 SERVICE_FAILS = "the scheduler's service is failing: launch again when it answers"
@@ -148,6 +152,7 @@ class Entry:
         name_length: The most characters that it takes as a worker run's name.
         variables: Those of `--set` that it reads itself, beside those of the spec.
         needs: Those of them that have no default.
+        tells_host: It may say where a worker run is.
     """
 
     summary: str
@@ -158,6 +163,7 @@ class Entry:
     name_length: int = LONGEST_NAME
     variables: frozenset[str] = frozenset()
     needs: tuple[str, ...] = ()
+    tells_host: bool = True
 
 
 async def _no_logs() -> AsyncIterator[str]:

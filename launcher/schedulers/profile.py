@@ -78,6 +78,7 @@ def profile_entry(path: Path, folder: Path | None = None) -> Entry:
         profile.name_length,
         profile.reads(),
         tuple(profile.needs),
+        tells_host="(?P<host>" in profile.describe.state,
     )
 
 
@@ -202,12 +203,12 @@ class ProfileScheduler(ProfileCommands, Scheduler):
         return "; ".join(filter(None, (_what_came(argv, said), how, hint)))
 
     def _not_submitted(self, run: Submission, said: Said, argv: Sequence[str]) -> SchedulerError:
-        passing = says(self.profile.submit.retry, said, run)
-        advice = SERVICE_FAILS if passing else f"try it by hand: {self.submit_words(run)}"
-        words, hint = _what_came(argv, said), self._hint(said, run) or advice
-        if accounts(self.profile.submit.refused, said, run):
-            final = accounts(self.profile.submit.final, said, run)
-            return NothingSubmitted(words, hint=hint, final=final)
+        table, words = self.profile.submit, _what_came(argv, said)
+        more = f"try it by hand: {self.submit_words(run)}"
+        hint = self._hint(said, run) or (SERVICE_FAILS if says(table.retry, said, run) else more)
+        if accounts(table.refused, said, run):
+            final, no_host = (accounts(one, said, run) for one in (table.final, table.no_host))
+            return NothingSubmitted(words, hint=hint, final=final, no_host=no_host)
         return SchedulerError(words, hint=hint)
 
     def _failed(self, argv: Sequence[str], said: Said, run: WorkerRun) -> SchedulerError:

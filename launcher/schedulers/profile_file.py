@@ -77,6 +77,7 @@ class Submit(_Table):
     id: IdRegex
     refused: Regex | None = None
     final: Regex | None = None
+    no_host: Regex | None = None
     retry: Regex | None = None
 
 

@@ -23,26 +23,22 @@ class EventLines:
         self._verbose = verbose
         self._epoch = -1
         self._of_slot = ""
-        self._of_node = ""
+        self._of_node = (-1, "")
         self._held: list[EventLine] = []
         self._since = 0.0
 
     def take(self, line: EventLine, *, said: bool) -> Iterator[tuple[float, str]]:
         """Return the time and the words of each line that an event brings."""
-        if not self._verbose and self._holds(line):
+        if not self._verbose and not line.usual and self._is_further(line):
+            if self._held and self._held[-1].kind != line.kind:
+                yield from self.held()
+            if not self._held:
+                self._since = self._clock()
+            self._held.append(line)
             return
         if not said and (self._verbose or not line.usual):
             yield from self.held()
             yield line.at_seconds, line.reason
-
-    def _holds(self, line: EventLine) -> bool:
-        """Keep the line for later, unless it is something else, or the first one of its kind."""
-        if line.usual or not self._is_further(line):
-            return False
-        if not self._held:
-            self._since = self._clock()
-        self._held.append(line)
-        return True
 
     def _is_further(self, line: EventLine) -> bool:
         """Return whether it says of another slot, or node, what was shown of the first one."""
@@ -50,8 +46,8 @@ class EventLines:
             before, self._of_slot = self._of_slot, _SLOT.sub("", line.reason, count=1)
             return bool(before) and before == self._of_slot
         if line.kind == "progressed":
-            before, self._of_node = self._of_node, line.progress
-            return bool(before) and before == line.progress
+            first, self._of_node = self._of_node, (line.epoch, line.progress)
+            return bool(line.progress) and first == self._of_node
         if line.kind != "exited" or _FAILED not in line.reason:
             return False
         before_epoch, self._epoch = self._epoch, line.epoch

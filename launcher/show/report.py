@@ -11,6 +11,7 @@ import io
 import json
 import os
 import platform
+import re
 import shutil
 import sys
 import tarfile
@@ -22,7 +23,7 @@ from typing import Any
 from launcher.show.installation import ROOT, commit
 from launcher.state.find_run import unknown_run
 from launcher.state.last_words import LAST_WORDS
-from launcher.state.state_dir import StateDir
+from launcher.state.state_dir import RUN_FILE, StateDir
 from rendezvous.frozen import frozen
 from rendezvous.talk.secret_words import HIDDEN, is_secret, lines_without_secrets
 from rendezvous.version import rdzv_version
@@ -38,6 +39,10 @@ _MOST_FILES = 64
 _SHORTEST_VALUE = 6
 """What is shorter is no secret that could be looked for: it would be found everywhere."""
 _SHOWN = ("RDZV_", "NCCL_", "TORCH_")
+_HOLDS_MORE = ("RDZV_ENV", "RDZV_SET")
+"""NAME=VALUE of a person's own."""
+_SECRET_OF_RUN = re.compile(r"^(\w+) = \{secret = true\}$", re.MULTILINE)
+"""In the run file that a launch has kept."""
 _RECORDS = ("launch.json", "result.json", "report.json", "status.json", "former-launches.jsonl")
 _PACKAGES = (
     *("torch", "anyio", "click", "cryptography", "fastapi", "h11", "httpcore", "httpx", "pydantic"),
@@ -64,6 +69,7 @@ class Report:
         try:
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             with os.fdopen(fd, "wb") as file:
+                os.fchmod(fd, 0o600)  # it may have been there
                 file.write(packed.getvalue())
         except OSError as exc:
             raise UsageError(
@@ -109,6 +115,8 @@ def report_of(
         if not os.path.isdir(state.path):
             raise unknown_run(root, run)
         values.append(_newest(state.path / "secret"))
+        names = _SECRET_OF_RUN.findall(_newest(state.path / RUN_FILE))
+        values += [environ.get(name, "") for name in names]
         texts |= _of_run(state, values)
     known = sorted({v.strip() for v in values if len(v.strip()) >= _SHORTEST_VALUE}, key=len)
     name = f"rdzv-report-{run}" if run else "rdzv-report"
@@ -139,7 +147,7 @@ def _versions(environ: Mapping[str, str]) -> Iterator[str]:
 def _environment(environ: Mapping[str, str]) -> Iterator[str]:
     """Name every variable; values only of those that steer rdzv, NCCL and torch."""
     for name, value in sorted(environ.items()):
-        shown = name.startswith(_SHOWN) and not is_secret(name)
+        shown = name.startswith(_SHOWN) and name not in _HOLDS_MORE and not is_secret(name)
         yield printable(f"{name}={value}" if shown else name, 1_000)
 
 

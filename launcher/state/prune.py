@@ -29,8 +29,8 @@ _MOST_SECONDS = 0.3
 
 _WRITTEN = ("launch.json", "result.json", "metrics.jsonl", "journal.sqlite", "journal.sqlite-wal")
 _FILES = re.compile(
-    r"(launch|registry|result|status|table|report|machines)\.json|secret|key\.pem|certificate\.(pem|der)"
-    r"|(worker-runs|metrics|former-launches)\.jsonl|\.[^/]+\.new"
+    r"(launch|registry|result|status|table|report|machines)\.json|run\.toml|secret|key\.pem"
+    r"|certificate\.(pem|der)|(worker-runs|metrics|former-launches)\.jsonl|\.[^/]+\.new"
     r"|journal\.sqlite(-wal|-shm|-journal)?|submissions/[^/]+"
     rf"|(logs|{FORMER_LOGS})/({OWN_LOGS})|({FORMER_LOGS}/)?{LAST_WORDS}/{WORDS_FILES}"
 )

@@ -327,7 +327,7 @@ class StateDir:
         left = [entry for entry in self.ledger.left() if entry.name in kept]
         names = [run_secret.RECORD, run_secret.FILE, "registry.json", "key.pem", "certificate.pem"]
         names += ["result.json", "status.json", "table.json", "report.json", "metrics.jsonl"]
-        names += ["certificate.der", MACHINES]
+        names += ["certificate.der", MACHINES, RUN_FILE]
         names += [f"journal.sqlite{suffix}" for suffix in ("", "-wal", "-shm")]
         for name in names:
             (self.path / name).unlink(missing_ok=True)

@@ -31,19 +31,9 @@ _UNSPECIFIED: Final = ("0.0.0.0", "::")  # noqa: S104 (whoever gives it means th
 _NOT_FOR_A_HOST: Final = {
     name: LaunchSettings.model_fields[name].get_default(call_default_factory=True)
     for name in (
-        *("scheduler", "scheduler_profile", "hostlist", "hostfile", "worker_spec", "set"),
-        *(
-            "pass_env",
-            "env",
-            "env_file",
-            "secret_env",
-            "spares",
-            "dry_run",
-            "json_events",
-            "ui",
-            "parent",
-            "role",
-        ),
+        *("scheduler", "scheduler_profile", "hostlist", "hostfile", "avoid", "worker_spec", "set"),
+        *("pass_env", "env", "env_file", "secret_env", "cwd", "ends_with", "spares", "dry_run"),
+        *("json_events", "ui", "parent", "role"),
     )
 }
 """It starts nothing; and a program of another run has the variables of some of these."""

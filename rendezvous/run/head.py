@@ -27,7 +27,7 @@ def has_ended(run: Run, slot: Slot, now: float) -> bool:
 
 def end_all(run: Run) -> str:
     """Take back what failed after the head's end. Returns how all have ended, in words."""
-    stopped = []
+    stopped, runs = [], True
     for slot in run.of_table():
         node = slot.its_node
         if node.failed_at is not None and node.exit is not None:
@@ -35,9 +35,12 @@ def end_all(run: Run) -> str:
         node.failed_at = None
         if node.exit is None or node.exit.stopped:
             stopped.append(slot)
+            runs &= node.state is NodeState.RUNNING
     count = len(run.table.rows) if run.table else 0
     if not stopped:
         return f"{all_of(count)} ended with exit code 0"
+    if not runs:  # a node that has failed, or left, was not stopped
+        return "node 0 ended with exit code 0, and with it the run"
     if len(stopped) == 1:
         others = f"{who(stopped[0])} was"
     else:

@@ -14,7 +14,7 @@ from rendezvous.run import events
 from rendezvous.run.decision import Outcome
 from rendezvous.run.moves import gather_again
 from rendezvous.run.phases import Awaits
-from rendezvous.run.places import may_be_there, standbys, there, vacate
+from rendezvous.run.places import count_waiting, may_be_there, standbys, there, vacate
 from rendezvous.run.state import DEAD_SUBMISSIONS, LeftOut, Run, Slot, names_of, nnodes_text, who
 from rendezvous.wire.run import NodeState, SlotState
 from rendezvous.wire.words import listed
@@ -42,9 +42,7 @@ def why_not(run: Run, lost: Collection[int]) -> str:
     if any(map(run.needs, lost)):
         return "the node of slot 0 is the launcher's own, which no other node can replace"
     shrinks = spec.on_node_loss == "shrink"  # it waits for nobody
-    left = (
-        len([s for s in there(run) if s.index not in lost]) if shrinks else may_be_there(run, lost)
-    )
+    left = _left(run, lost) if shrinks else may_be_there(run, lost)
     most = spec.limits.max_replacements
     again = 0 if shrinks else min(len(lost), most - starts.resubmitted)
     if left + again >= spec.min_nodes:
@@ -54,6 +52,10 @@ def why_not(run: Run, lost: Collection[int]) -> str:
         return count
     used = f"replacement {most} of {most} is used up" if most else "--max-replacements is 0"
     return f"{count}, and {used}"
+
+
+def _left(run: Run, lost: Collection[int]) -> int:
+    return len({slot.index for slot in there(run)}.difference(lost))
 
 
 def refill(run: Run, slot: Slot, now: float) -> str:
@@ -97,11 +99,15 @@ def _time(seconds: float) -> str:
 
 
 def hurry(run: Run, now: float) -> None:
-    """The programs have stopped for a loss: no place is asked for as seldom as beside them."""
-    for index in run.missing:
-        slot = run.slots[index]
+    """The programs have stopped, and may wait for places from now on: none is asked for as seldom
+    as beside them, and how long it was empty beside them does not count."""
+    if not run.spec.outlives_nodes:
+        return
+    for slot in (run.slots[index] for index in run.missing):
         if slot.again_at is not None:
             slot.again_at = min(slot.again_at, now + _LONGEST_PAUSE_SECONDS)
+        slot.waited, slot.waiting_since = 0.0, None
+        count_waiting(slot, now)
 
 
 def _pause_seconds(slot: Slot) -> float:

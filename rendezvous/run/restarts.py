@@ -370,6 +370,7 @@ def _arm_again(run: Run, now: float) -> str:
     """Seal the next table on the same nodes; one that has joined anew has all prove each other, as
     has one for which there is room now."""
     run.starts.due_at = None
+    hurry(run, now)
     taking_part = run.taking_part()
     has_room = len(taking_part) < run.spec.max_nodes and bool(standbys(run))
     is_less = run.spec.outlives_nodes and len(taking_part) < len(run.starts.numbers)

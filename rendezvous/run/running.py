@@ -43,6 +43,7 @@ def progressed(run: Run, event: events.Progressed, now: float) -> Outcome:
     """Keep the newest words."""
     slot = run.slots[event.slot]
     slot.its_node.progress = event.report.words
+    slot.its_node.progress_is_over = event.report.over
     usual = not event.report.warning
     return Outcome(f"{who(slot)}: {event.report.words}", slot.index, usual=usual)
 

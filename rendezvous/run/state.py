@@ -64,6 +64,7 @@ class Node(Tracked):
     failed_at: float | None = None
     ended_at: float | None = None
     progress: str = ""
+    progress_is_over: bool = False
     reported: int = -1
     departure: Departure | None = None
     quiet_since: float | None = None

@@ -435,7 +435,7 @@ def _slot_status(
         exit_code=node.exit.exit_code if node and node.exit else None,
         stopped=bool(node and node.exit and node.exit.stopped and node.failed_at is None),
         problem=f"before that: {slot.problem}" if failed_before(slot) else slot.problem,
-        progress=node.progress if node else "",
+        progress=node.progress if node and not node.progress_is_over else "",
         silent_seconds=silent,
         awaited=outlives(run) and run.result is None and is_awaited(slot),
         fenced=outlives(run) and fences.is_fenced(run, slot),

@@ -12,7 +12,7 @@ _NAMES = {
     *("credentials", "auth", "authorization", "apikey", "key"),
 }
 # Each begins where a word does, or a long word would be looked through from each of its letters.
-_INNER = re.compile(r"(?<![\w.-])([\w.-]+)=([^\s;&|'\"]+)")
+_INNER = (re.compile(r"(?<![\w.-])([\w.-]+)="), re.compile(r"[^\s;&|'\"]+"))
 _URL = re.compile(r"(\b\w+://[^/@\s:]*):[^/@\s]+@")
 _LOOKS_SECRET = re.compile(
     r"\b(?:sk|hf|ghp|gho|github_pat|glpat|xox[abp])[-_]\w{8,}|\beyJ[\w.-]{16,}"
@@ -22,10 +22,10 @@ _WORD = re.compile(r"""(?:'[^']*'|"[^"]*"|\S)+""")
 _NAMED = (
     (re.compile(r"(?<!\S)(-{1,2}[\w-]+)\s+(?!--)"), _WORD),  # --api-key abc
     (re.compile(r"(?<![\w.-])([\w.-]+)=(?=['\"])"), _WORD),  # API_KEY='a b'
-    (re.compile(r"(?<=')([\w.-]+)="), re.compile(r"""[^']*(?:'"'"'[^']*)*(?=')""")),
+    (re.compile(r"(?<=')(?:[\w.-]+=)?([\w.-]+)="), re.compile(r"""[^']*(?:'"'"'[^']*)*(?=')""")),
 )
 """Names and values that `text_without_secrets` does not know, or of which it leaves the end: the
-last ones are '--api-key=a b' with quotes around all of it."""
+last ones are '--api-key=a b', and '--env=API_KEY=a b', with quotes around all of it."""
 
 
 def lines_without_secrets(text: str) -> str:
@@ -48,7 +48,7 @@ def _without_values(text: str, name: re.Pattern[str], value: re.Pattern[str]) ->
 
 def text_without_secrets(text: str) -> str:
     """The text without what may be a secret in it."""
-    text = _INNER.sub(_without_value, text)
+    text = _without_values(text, *_INNER)
     text = _URL.sub(rf"\1:{HIDDEN}@", without_secrets(text))
     return _LOOKS_SECRET.sub(HIDDEN, text)
 
@@ -56,7 +56,3 @@ def text_without_secrets(text: str) -> str:
 def is_secret(name: str) -> bool:
     """Whether what has this name is a secret."""
     return bool(_NAMES & set(re.split(r"[-_.]", name.lower())))
-
-
-def _without_value(found: re.Match[str]) -> str:
-    return f"{found[1]}={HIDDEN}" if is_secret(found[1]) else found[0]

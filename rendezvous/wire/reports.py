@@ -45,6 +45,7 @@ class ProgressReport(Wire):
     epoch: int
     words: Words
     warning: bool = Field(False, description="Show it to the user.")
+    over: bool = Field(False, description="It ends what it has reported before.")
 
 
 class ExitReport(Wire):

@@ -29,8 +29,8 @@ spec:
       labels: {app.kubernetes.io/managed-by: rdzv, rdzv/launch: <<LAUNCH_ID>>, rdzv/worker-run: <<NAME>>}
     spec:
       restartPolicy: Never
-      # Not on the nodes of --avoid, nor where the slot's last pod has failed; without any, this key is
-      # left out.
+      # Not on the nodes of --avoid, nor where the slot's last pods have failed: by this label, which
+      # mostly is the node's name. Without any, the key is left out.
       affinity: !optional
         nodeAffinity:
           requiredDuringSchedulingIgnoredDuringExecution:

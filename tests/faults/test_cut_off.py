@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 import time
 from pathlib import Path
@@ -26,7 +27,11 @@ BESIDE_SECONDS = 5.0
 
 def agents(launched: Launched) -> list[psutil.Process]:
     """Those of its nodes."""
-    return [one for one in launched.children() if "worker" in one.cmdline()]
+    found = []
+    for one in launched.children():
+        with contextlib.suppress(psutil.NoSuchProcess):  # a command of the agent, that has ended
+            found += [one] if "worker" in one.cmdline() else []
+    return found
 
 
 async def until_ended(processes: list[psutil.Process]) -> float:

@@ -82,7 +82,7 @@ def test_a_public_run_starts_from_its_file(name: str, tmp_path: Path) -> None:
         "OMP_NUM_THREADS": "1",
     }
     done = subprocess.run(
-        [*RDZV, "launch", "-f", name, *LOCAL, "--env", f"TOLD={tmp_path}/told"],
+        [RDZV, "launch", "-f", name, *LOCAL, "--env", f"TOLD={tmp_path}/told"],
         cwd=tmp_path,
         env=environ,
         capture_output=True,

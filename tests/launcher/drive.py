@@ -257,10 +257,11 @@ class Drive:
         certain: bool = False,
         hint: str = "",
         final: bool = False,
+        no_host: bool = False,
     ) -> list[Action]:
         """The scheduler does not have it, or has not said so."""
         number = self.id(do.Submit, key)
-        return self.take(said.SubmitFailed(number, key, certain, words, hint, final))
+        return self.take(said.SubmitFailed(number, key, certain, words, hint, final, no_host))
 
     def found(self, key: Key, handle: str | None) -> list[Action]:
         return self.take(said.Found(self.id(do.Find, key), handle))

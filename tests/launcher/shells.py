@@ -10,6 +10,7 @@ import asyncio
 import functools
 import json
 import re
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ from launcher.run.machine import Machine
 from launcher.run.values import LaunchFacts
 from launcher.schedulers.contract import Scheduler, SchedulerContext, Trouble, unheard
 from launcher.schedulers.description import Description
+from launcher.schedulers.shipped import specs_folder
 from launcher.show.board import Board
 from launcher.state.state_dir import StateDir
 from rendezvous.run.rounds import run_report
@@ -313,7 +315,8 @@ class ShellWorld(World):
 
     def tell(self, words: str) -> None:
         """Something was called."""
-        text = " ".join(words.replace(str(self.root), "ROOT").split())
+        words = words.replace(str(self.root), "ROOT").replace(str(specs_folder()), "SPECS")
+        text = " ".join(words.split())
         self.lines.append(f"{self.now:.2f} {text}")
 
     @property
@@ -530,10 +533,18 @@ def _told_machine(world: ShellWorld) -> Iterator[None]:
             world.tell(f"* {kind} {one_line(said(values))}")
         return step(machine, what, now)
 
+    def wall_clock() -> float:
+        """The virtual time: what is written down of a launch's duration depends on no machine."""
+        return _BEGAN + asyncio.get_running_loop().time()
+
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "time", wall_clock)
         patch.setattr(Machine, "of", of)
         patch.setattr(Machine, "step", takes)
         yield
+
+
+_BEGAN = 1_790_000_000.0
 
 
 class _Socket:

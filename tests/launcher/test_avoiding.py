@@ -10,6 +10,7 @@ import pytest
 from launcher.plan.avoiding import Places, avoid_notes
 from launcher.plan.named_hosts import on_named_hosts
 from launcher.plan.plan import ANYWHERE, Where
+from launcher.schedulers.catalog import scheduler_entry
 from launcher.settings import LaunchSettings
 from rendezvous.wire.errors import UsageError
 from tests.launcher.command import plan_of, rdzv
@@ -27,8 +28,11 @@ def test_slurm_is_told_what_to_exclude_and_nothing_where_nothing_is() -> None:
 
 def test_hosts_of_a_list_are_left_out() -> None:
     given = {"hostlist": ["n1,u@n2,n3.x"], "avoid": ["n[2-3]"], "local_node": False}
-    settings, hosts, more, _ = on_named_hosts(LaunchSettings.model_validate(given))
+    settings, hosts, more, notes = on_named_hosts(LaunchSettings.model_validate(given))
     assert (settings.nnodes, settings.avoid, hosts, more) == ("1", ["n2", "n3"], ("n1",), ())
+    assert notes == ["--avoid leaves n1 of the hosts, so --nnodes is 1"]
+    given |= {"nnodes": "1", "avoid": ["n2", "n2,n3"]}
+    assert on_named_hosts(LaunchSettings.model_validate(given))[3] == []
 
 
 @pytest.mark.parametrize(
@@ -37,6 +41,9 @@ def test_hosts_of_a_list_are_left_out() -> None:
         ((*LISTED, "--avoid", "n2", "--nnodes", "3"), "the hosts, which are 2: n1, n3"),
         ((*LISTED, "--avoid", "n[1-3]"), "--avoid leaves none of the hosts"),
         ((*LISTED, "--avoid", "n1,,n2"), "--avoid n1,,n2: there is no host before a comma"),
+        ((*LISTED, "--avoid", "gke-n1,123"), "--avoid gke-n1,123: '123' is a number, not"),
+        ((*LISTED, "--avoid", "n1:8"), "--avoid n1:8: n1 is given with a user or"),
+        ((*LISTED, "--avoid", "u@n1"), "--avoid u@n1: n1 is given with a user or"),
         (("launch", "--nnodes", "2", "--avoid", "n2"), "--avoid n2 has no effect: "),
         (("launch", "--nnodes", "2", "--avoid", "n2"), "worker.yaml has no <<AVOID>>"),
     ],
@@ -80,6 +87,25 @@ def test_a_list_may_name_more_hosts_for_lost_nodes(loss: str) -> None:
 
 
 NO_STANDBY = {"standby": 0}
+
+
+def test_a_scheduler_that_reads_no_host_chooses_among_the_listed_ones_itself() -> None:
+    """Slurm's spec has no <<HOST>>: the list says how many nodes there are, and nothing more."""
+    made = plan_of("t.py", nnodes="2", avoid=["n2"])
+    site = replace(made.site, hosts=("n1", "n3"), more_hosts=("n4",), avoids=True)
+    places = Places.of(replace(made, site=site))
+    assert (places.hosts, places.more) == ((), ())
+    assert places.where(["n1"], (), ["n1"]) == Where(avoid=("n2", "n1"))
+    places = Places.of(replace(made, site=replace(site, takes_host=True)))
+    assert places.where(["n1"], ("n3",), ["n1"]) == Where("n4")
+    with pytest.raises(UsageError, match="has no effect"):
+        avoid_notes(replace(made, site=replace(site, avoids=False)), symmetric=False)
+
+
+def test_which_schedulers_read_a_host_and_tell_one() -> None:
+    found = {name: scheduler_entry(name) for name in ("ssh", "slurm", "kubernetes", "docker")}
+    assert [name for name, entry in found.items() if "HOST" in entry.variables] == ["ssh"]
+    assert [name for name, entry in found.items() if entry.tells_host] == ["slurm", "kubernetes"]
 
 
 # --- where a worker run starts --------------------------------------------------------------------

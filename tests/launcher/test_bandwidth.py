@@ -220,3 +220,25 @@ def test_its_result_is_printed_and_saved_and_something_slow_is_an_exit_code(
     done = bench("--rdzv-id", "b7")
     assert done.stderr.endswith("rdzv: the report is in rank 0's log: rdzv logs b7 --rank 0\n")
     assert done.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        'framework = "command"\nends-with = "node0"',
+        'warm = "on"\nwarm-import = "numpy"',
+        'framework = "tensorflow"\ntf-ps = 1\ntf-chief = true',
+        'rdzv-backend = "c10d"\nmax-restarts = 3',
+    ],
+)
+def test_what_a_file_says_of_its_own_command_is_none_of_a_measurement(
+    options: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text(f'command = "serve.sh"\nlease = 9\n{options}\n')
+    shown = bench("-f", str(path), "--dry-run=file")
+    assert (shown.exit_code, shown.stderr) == (0, "")
+    assert "lease = 9\n" in shown.stdout
+    assert not re.search(r'"node0"|"on"|numpy|= 1$|true|c10d|= 3$', shown.stdout, re.MULTILINE)
+    for words in ("--warm on", "--ends-with node0"):
+        assert bench("-f", str(path), *words.split()).exit_code == 64

@@ -606,6 +606,35 @@ def test_what_several_nodes_wait_for_alike_is_said_once() -> None:
     ]
 
 
+def test_what_is_held_of_two_kinds_is_said_of_each_and_of_each_epoch_anew() -> None:
+    plain = Plain()
+
+    def says(number: int, epoch: int = 1) -> None:
+        line = event(f"node {number} (h{number}): waits for h", "progressed")
+        plain.board.event(replace(line, slot=number, progress="waits for h", epoch=epoch))
+
+    def fails(number: int) -> None:
+        plain.board.event(replace(event(f"node {number} failed: it ended", "exited"), epoch=1))
+
+    for number in range(1, 4):
+        says(number)
+    for number in range(1, 4):
+        fails(number)
+    says(4)
+    says(1, epoch=2)
+    says(2, epoch=2)
+    plain.board.close()
+    assert [line.partition(" s  ")[2] for line in plain.getvalue().splitlines()] == [
+        "node 1 (h1): waits for h",
+        "the same on node 2 (h2), node 3 (h3)",
+        "node 1 failed: it ended",
+        "2 more nodes failed after it: node 2, node 3",
+        "the same on node 4 (h4)",
+        "node 1 (h1): waits for h",
+        "the same on node 2 (h2)",
+    ]
+
+
 def test_failures_that_are_held_are_said_after_a_moment() -> None:
     plain = Plain()
     for number in range(3):

@@ -107,3 +107,22 @@ def test_values_of_ours_are_completed(words: str, found: str, tmp_path: Path) ->
     env["RDZV_STATE_DIR"] = str(tmp_path / "nowhere")
     result = CliRunner().invoke(main, prog_name="rdzv", env=env)
     assert result.stdout.split() == found.split()
+
+
+def test_a_run_file_or_a_former_run_is_completed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("state/run-1", "runs"):
+        (tmp_path / folder).mkdir(parents=True)
+    for name in ("run.toml", "run.py"):
+        (tmp_path / name).touch()
+    env = {"_RDZV_COMPLETE": "bash_complete", "RDZV_STATE_DIR": str(tmp_path / "state")}
+
+    def completed(words: str) -> list[str]:
+        more = {"COMP_WORDS": f"rdzv {words}", "COMP_CWORD": str(len(words.split()))}
+        return CliRunner().invoke(main, prog_name="rdzv", env=env | more).stdout.split()
+
+    assert completed("launch -f ru") == ["plain,run.toml", "plain,runs/", "plain,run-1"]
+    assert completed("launch -f x") == ["file,x"]
+    assert completed("worker -f ru") == ["file,ru"]

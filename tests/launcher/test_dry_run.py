@@ -184,7 +184,8 @@ def test_what_no_node_could_start_is_refused(options: dict[str, Any], message: s
 
 
 def test_the_dry_run_shows_each_variable_with_its_reason_and_what_only_the_table_knows() -> None:
-    known = "MASTER_ADDR=<address> MASTER_PORT=<port> NODE_RANK=<node> NNODES=4 NPROC_PER_NODE=8 "
+    known = "MASTER_ADDR=<address> MASTER_PORT=<port> NODE_RANK=<node> RDZV_NODE_ADDRESS=<own> "
+    known += "NNODES=4 NPROC_PER_NODE=8 "
     known += "RDZV_ID=llama RDZV_EPOCH=<epoch> RDZV_RESTARTS=0 RDZV_MAX_RESTARTS=0 "
     known += "RDZV_REPLACEMENTS=0 RDZV_LAST_FAILURE='' RDZV_SOCKET=<socket> "
     known += "RDZV_HOSTFILE=<logs>/node-<node>/hostfile "
@@ -197,10 +198,10 @@ def test_the_dry_run_shows_each_variable_with_its_reason_and_what_only_the_table
     head, first, *lines = planned_lines(planned(plan(nnodes="4", nproc_per_node="8")))
     assert head == "# each node's program gets these variables, in addition to its environment:"
     assert first == f"#   {'MASTER_ADDR=<address>':44}  # node 0's address in the table"
-    assert [line.split("  ")[1].strip() for line in (first, *lines[:21])] == known.split()
-    assert all(re.search(r"  # \w", line) for line in lines[:21])
+    assert [line.split("  ")[1].strip() for line in (first, *lines[:22])] == known.split()
+    assert all(re.search(r"  # \w", line) for line in lines[:22])
     ports = "NCCL_IB_HCA as well, where the active RDMA ports of a node differ in kind or rate."
-    assert lines[21:] == [f"# {ports}", *KEPT]
+    assert lines[22:] == [f"# {ports}", *KEPT]
 
 
 def test_the_dry_run_shows_what_the_options_and_the_launchers_environment_change() -> None:
@@ -271,8 +272,9 @@ def test_of_a_table_the_nodes_own_values_are_shown() -> None:
     head, network, *lines = table_lines(made, "d4ba9bac8253" + "0" * 52, 1, {})
     assert head == "# node 1 (gpu-1, slot 5) of run 'llama', table d4ba9bac8253"
     assert network == "# NCCL should say: Using network IB"
-    own = ["MASTER_ADDR=10.0.0.1", "MASTER_PORT=29500", "NODE_RANK=1", "NNODES=2"]
-    assert [line.split("  #")[0].rstrip() for line in lines[:4]] == own
+    own = ["MASTER_ADDR=10.0.0.1", "MASTER_PORT=29500", "NODE_RANK=1"]
+    own += ["RDZV_NODE_ADDRESS=10.0.0.2", "NNODES=2"]
+    assert [line.split("  #")[0].rstrip() for line in lines[:5]] == own
     assert lines[-2:] == KEPT
 
 

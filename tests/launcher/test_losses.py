@@ -176,3 +176,9 @@ def test_the_dry_run_says_what_follows_a_loss(given: dict[str, Any], said: str) 
 def test_where_the_registry_is_elsewhere_this_machines_node_is_like_any_other() -> None:
     [line] = loss_lines(plan(**REPLACE), owns_registry=False)
     assert HERE not in line
+
+
+def test_of_a_symmetric_start_nobody_submits_a_missing_node_again() -> None:
+    [line] = loss_lines(plan(**SHRINK, nnodes="2:4"), symmetric=True)
+    assert AGAIN not in line
+    assert f"{SHRINKS} 2; {FENCE} 120 s" in line

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 
 from launcher.plan.plan import (
     HIDDEN,
+    OWN_VARIABLES,
     Here,
     Plan,
     Site,
@@ -430,3 +431,8 @@ def test_a_run_id_that_cannot_be_is_refused_with_its_option() -> None:
     assert check_run_id("llama-7b") == "llama-7b"
     with pytest.raises(UsageError, match=r"--rdzv-id 'a b': "):
         check_run_id("a b")
+
+
+def test_the_variables_of_a_spec_that_are_rdzvs_own_are_listed() -> None:
+    plan = plan_of("train.py", nnodes="2", site=Site(Spec("x", ""), hosts=("a", "b")))
+    assert {*plan.own_variables(0, 1)} == OWN_VARIABLES

@@ -106,9 +106,8 @@ def test_the_program_sees_the_users_environment_and_modules_though_our_output_ha
     given = environment(folder.parent / "state", **extra)
     assert {name: seen.get(name) for name in given} == given
     more = "MASTER_ADDR MASTER_PORT NODE_RANK NNODES NPROC_PER_NODE RDZV_ID RDZV_SOCKET RDZV_TABLE"
-    more += (
-        " RDZV_NOTICE_FILE RDZV_HOSTFILE RDZV_HOSTFILE_MPICH GLOO_SOCKET_IFNAME TP_SOCKET_IFNAME"
-    )
+    more += " RDZV_NOTICE_FILE RDZV_HOSTFILE RDZV_HOSTFILE_MPICH RDZV_NODE_ADDRESS"
+    more += " GLOO_SOCKET_IFNAME TP_SOCKET_IFNAME"
     more += " RDZV_EPOCH RDZV_RESTARTS RDZV_MAX_RESTARTS RDZV_REPLACEMENTS RDZV_LAST_FAILURE"
     more += " NCCL_SOCKET_IFNAME NCCL_SOCKET_FAMILY"  # their values: tests/worker/test_variables.py
     assert set(seen) - set(given) == set(more.split())

@@ -22,6 +22,9 @@ ENVIRON = {
     "MASTER_ADDR": "10.0.0.1",
     "PWD": "/",
     "PIN_AUTH": "1234",
+    "RDZV_ENV": "HF_TOKEN=another-word ODD=x",
+    "RDZV_SET": "PARTITION=gpu",
+    "ODD": "a-secret-of-the-run",
 }
 
 
@@ -31,6 +34,7 @@ def report(root: Path, run: str | None = None, environ: dict[str, str] = ENVIRON
 
 def test_a_report_of_a_failed_run_has_what_helps_and_no_secret(tmp_path: Path) -> None:
     state, archive = tmp_path / "state", tmp_path / "r.tgz"
+    archive.touch(0o644)
     script = 'echo "api_key=value-of-a-key sk-abcdefgh12345678 of step $1"; exit 3'
     command = ["sh", "-c", script, "--password", "word-of-a-password"]
     options = ("--nnodes", "2", "--framework", "command")
@@ -68,9 +72,17 @@ def test_without_a_run_it_is_about_this_machine_alone(tmp_path: Path) -> None:
     assert list(found.texts) == ["versions.txt", "environment.txt", "doctor.txt"]
     assert found.texts["doctor.txt"] == "L01 ok, by (hidden)\n"
     assert found.texts["environment.txt"].splitlines() == [
-        *("HF_TOKEN", "MASTER_ADDR", "NCCL_DEBUG=INFO", "PATH", "PIN_AUTH", "PWD"),
-        *("RDZV_JOIN_TIMEOUT=60", "RDZV_TOKEN"),
+        *("HF_TOKEN", "MASTER_ADDR", "NCCL_DEBUG=INFO", "ODD", "PATH", "PIN_AUTH", "PWD"),
+        *("RDZV_ENV", "RDZV_JOIN_TIMEOUT=60", "RDZV_SET", "RDZV_TOKEN"),
     ]
+
+
+def test_a_secret_of_the_run_is_hidden_whatever_it_is_named(tmp_path: Path) -> None:
+    (tmp_path / "r" / "logs").mkdir(parents=True)
+    (tmp_path / "r" / "logs" / "agent-0.log").write_text("it got a-secret-of-the-run\n")
+    assert "a-secret-of-the-run" in report(tmp_path, "r").texts["logs/agent-0.log"]
+    (tmp_path / "r" / "run.toml").write_text('[env]\nLR = "3"\nODD = {secret = true}\n')
+    assert report(tmp_path, "r").texts["logs/agent-0.log"] == "it got (hidden)\n"
 
 
 def test_a_run_that_was_not_launched_here_is_refused(tmp_path: Path) -> None:

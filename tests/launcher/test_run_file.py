@@ -94,8 +94,7 @@ def test_a_file_of_either_format_holds_the_whole_run(path: str, text: str) -> No
             "dry_run": "full",
         },
         ("train.py", "--lr", "0.10", "--epochs", "3"),
-        ("NCCL_DEBUG=INFO", "LEVEL=007.5"),
-        ("HF_TOKEN",),
+        {"env": ("NCCL_DEBUG=INFO", "LEVEL=007.5"), "secret_env": ("HF_TOKEN",)},
     )
 
 
@@ -138,8 +137,8 @@ def test_yaml_is_read_as_version_1_2_has_it() -> None:
     """In version 1.1 `off` is false, 2:4 is 124, and 010 is 8."""
     text = "a: off\nb: 2:4\nc: 010\nd: 1.10\ne: yes\nf: true\ng: 'true'\nh: ~\ni: 1e3\nj:\n"
     found = read_yaml(text).values
-    assert [found[key] for key in "abefgh"] == ["off", "2:4", "yes", True, "true", "~"]
-    assert [as_written(found[key]) for key in "cdij"] == ["010", "1.10", "1e3", ""]
+    assert [found[key] for key in "abefghj"] == ["off", "2:4", "yes", True, "true", None, None]
+    assert [as_written(found[key]) for key in "cdi"] == ["010", "1.10", "1e3"]
     assert (found["c"], found["d"]) == (10, 1.1)
     assert as_written(True) is as_written([]) is as_written(None) is None
 
@@ -148,7 +147,7 @@ def test_an_anchor_of_yaml_is_what_it_names() -> None:
     text = "set: &s [A=1]\nskip: *s\nenv: {A: &v x, B: *v}\n"
     found = read(text, "run.yaml")
     assert (found.options["set"], found.options["skip"]) == (["A=1"], ["A=1"])
-    assert found.env == ("A=x", "B=x")
+    assert found.lists == {"env": ("A=x", "B=x")}
 
 
 @pytest.mark.parametrize(
@@ -167,6 +166,8 @@ def test_what_no_run_file_can_be_is_refused(text: str, words: str) -> None:
     with pytest.raises(BadText, match=f"^{re.escape(words)}"):
         read_yaml(text)
     assert refused(text, "x.yml")[0].startswith(f"x.yml is {words}")
+    nested = refused("a = " + "[" * 5_000)[0]
+    assert nested == "run.toml is not a valid TOML file: it is nested too deeply"
 
 
 @pytest.mark.parametrize(
@@ -176,8 +177,9 @@ def test_what_no_run_file_can_be_is_refused(text: str, words: str) -> None:
         ("set = [\n 'A=1',\n]\n# x\nenvv = 1", 5, "there is no option 'envv'", "'env'"),
         ("comand = 'x'", 1, "there is no option 'comand'", "'command'"),
         ("[env]\nA = 1\n\nB = true", 4, "[env] B cannot be true: a variable is a text", '"true"'),
-        ("[env]\nA = [1]", 2, "[env] A cannot be [1]", 'write A = "VALUE"'),
-        ("[env]\nA = {}", 2, "[env] A cannot be {}", "A = {secret = true}"),
+        ("[env]\nA = ['hf_x']", 2, "[env] A cannot be a list", 'write A = "VALUE"'),
+        ("[env]\nA = {b = 'hf_x'}", 2, "[env] A cannot be a table", "A = {secret = true}"),
+        ("[env]\nA = 2026-01-01", 2, "[env] A cannot be a date or a time", 'write A = "VALUE"'),
         (
             "[env]\nA = {secret = true, value = 'x'}",
             2,
@@ -207,7 +209,9 @@ def test_a_refusal_names_the_line_and_what_to_write(
 
 def test_a_refusal_of_yaml_names_the_line_too() -> None:
     message, _ = refused("nnodes: 2\nenv:\n  A: x\n  B: [1]\n", "a.yml")
-    assert message == "a.yml, line 4: [env] B cannot be [1]"
+    assert message == "a.yml, line 4: [env] B cannot be a list"
+    assert refused("env:\n  B:\n", "a.yml")[0] == "a.yml, line 2: [env] B has no value"
+    assert refused("cwd: ~", "a.yml")[0] == "a.yml, line 1: 'cwd' has no value"
     assert refused("ui: yes", "a.yml")[0] == "a.yml, line 1: 'ui' cannot be 'yes': write true"
     assert refused("nodes: 2", "a.yml")[1] == "did you mean 'nnodes'?"
 
@@ -216,6 +220,8 @@ def test_only_a_run_has_command_name_and_environment() -> None:
     with pytest.raises(UsageError, match="there is no option 'command'"):
         read_run_file(ServeSettings, "s.toml", "command = 'x'", has_command=False)
     assert read_run_file(WorkerSettings, "w.toml", "command = 'x'").command == ("x",)
+    with pytest.raises(UsageError, match="there is no option 'name'"):
+        read_run_file(WorkerSettings, "w.toml", "name = 'x'")
     with pytest.raises(UsageError, match="there is no option 'env'"):
         read_run_file(WorkerSettings, "w.toml", "[env]\nA = 'x'")
 
@@ -267,6 +273,7 @@ def test_a_launch_is_written_as_a_file_that_says_the_same() -> None:
         ["train.py", "a b", "\x7f\n"],
         {"B": "x\ty", "A-1": "é"},
         {"HF_TOKEN"},
+        ["Z%%"],
         folder="/here",
     )
     assert text == (
@@ -281,6 +288,7 @@ def test_a_launch_is_written_as_a_file_that_says_the_same() -> None:
         'state-dir = "/state"\n'
         "strict = false\n"
         "ui = true\n"
+        'pass-env = ["Z%%"]\n'
         "\n[env]\n"
         '"A-1" = "é"\n'
         'B = "x\\ty"\n'
@@ -288,7 +296,11 @@ def test_a_launch_is_written_as_a_file_that_says_the_same() -> None:
     )
     found = read_run_file(LaunchSettings, "run.toml", text)
     assert found.command == ("train.py", "a b", "\x7f\n")
-    assert (found.env, found.secret_env) == (("A-1=é", "B=x\ty"), ("HF_TOKEN",))
+    assert found.lists == {
+        "env": ("A-1=é", "B=x\ty"),
+        "pass_env": ("Z%%",),
+        "secret_env": ("HF_TOKEN",),
+    }
     again = LaunchSettings(**found.options)
     assert again.model_dump(exclude={"hostfile", "node_rank", "dry_run", "parent"}) == (
         settings.model_dump(exclude={"hostfile", "node_rank", "dry_run", "parent"})

@@ -75,6 +75,72 @@ def test_paths_in_a_file_start_at_its_folder(file: Path, tmp_path: Path) -> None
     assert Path.cwd() == tmp_path
 
 
+def test_variables_of_flags_and_of_the_file_are_one_list_in_which_the_flags_win(
+    file: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "a.env").write_text("X=file\nA=1")
+    (tmp_path / "b.env").write_text("B=2")
+    file.write_text(
+        "command = 't.py'\nnnodes = 2\nenv-file = ['a.env']\nsecret-env = ['PLAIN']\n"
+        "[env]\nPLAIN = 'pl41n'\nC = '3'\nD = '4'\n"
+    )
+    env = {"RDZV_SECRET_ENV": "ODD", "ODD": "0dd", "RDZV_ENV": "D=5"}
+    words = ("-f", "run.toml", "--env-file", "b.env")
+    values = read_toml(text := dry(*words, env=env)).values
+    secret = {"secret": True}
+    assert values["env"] == {
+        "X": "file",
+        "A": "1",
+        "B": "2",
+        "C": "3",
+        "D": "5",
+        "PLAIN": secret,
+        "ODD": secret,
+    }
+    shown = rdzv("launch", *words, "--dry-run", env=env).stdout
+    assert "pl41n" not in text + shown
+    assert "0dd" not in text + shown
+    assert "# set by [env] of run.toml" in shown
+
+
+def test_what_looks_like_a_secret_is_in_no_file(file: Path) -> None:
+    given = ("--env", "U=postgres://u:pw1@h/x", "--env", "T=hf_abcdefgh1234", "--env=V=1")
+    assert read_toml(dry("-f", "run.toml", *given)).values["env"] == {
+        "U": {"secret": True},
+        "T": {"secret": True},
+        "V": "1",
+    }
+
+
+def test_all_secrets_that_are_not_set_here_are_named(file: Path) -> None:
+    file.write_text("command='t.py'\nnnodes=2\n[env]\nA={secret=true}\nB={secret=true}\n")
+    said = rdzv("launch", "-f", "run.toml", "--dry-run").stderr
+    assert said == (
+        "rdzv: [env] of run.toml: A, B: the variables are not set here\n"
+        "      set it where you launch\n"
+    )
+
+
+def test_what_is_nearer_wins_over_what_it_excludes_in_the_file(file: Path) -> None:
+    file.write_text("command = 't.py'\nhostlist = ['localhost,b']\nscheduler = 'ssh'\n")
+    Path("hosts").write_text("localhost\nc\n")
+    values = read_toml(dry("-f", "run.toml", "--hostfile", "hosts")).values
+    assert ("hostlist" in values, "hostfile" in values) == (False, True)
+
+
+def test_a_hint_to_copy_has_no_secret(file: Path) -> None:
+    said = rdzv("launch", "--env", "HF_TOKEN=hunter2", "--env=A=1", "t.py", "--dry-run").stderr
+    assert "for rdzv: rdzv launch --env HF_TOKEN --env=A=1 " in said
+    assert "hunter2" not in said
+
+
+def test_a_folder_of_the_runs_name_is_not_its_file(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    words = ("--state-dir", str(tmp_path / "s"), "--", "x", "--state-dir=y")
+    done = rdzv("launch", "-f", "mine", *words)
+    assert done.stderr.startswith("rdzv: there is no file 'mine', and no run of that name")
+
+
 def test_a_word_that_is_no_file_and_no_run_is_refused(tmp_path: Path) -> None:
     done = rdzv("launch", "-f", "nothing", state=tmp_path)
     assert done.exit_code == 64
@@ -106,6 +172,20 @@ def test_a_folder_of_command_that_is_not_here_is_refused(file: Path) -> None:
         rdzv("launch", "-f", "run.toml", "--cwd", "/x", "--no-local-node", "--dry-run").exit_code
         == 0
     )
+
+
+def test_a_file_of_a_secret_is_found_from_the_folder_of_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("join").write_text("rdzv1-x")
+    (tmp_path / "in").mkdir()
+    for command in ("launch", "worker"):
+        name = "RDZV_REGISTRY_FILE" if command == "launch" else "RDZV_JOIN_FILE"
+        words = ("--cwd", "in", "--nnodes", "1", "--framework", "command", "--", "true")
+        said = rdzv(command, *words, env={name: "join", "PWD": str(tmp_path)}).stderr
+        assert "does not begin with" in said or "is damaged" in said
+        os.chdir(tmp_path)
 
 
 def test_init_writes_a_file_once_for_each_scheduler(
@@ -151,7 +231,7 @@ def test_a_run_of_a_file_is_repeated_by_its_name_from_another_folder(tmp_path: P
     assert sorted(first.stdout.splitlines()) == [f"[0] {line}", f"[1] {line}"]
     kept = tmp_path / "state" / "mine" / RUN_FILE
     assert kept.stat().st_mode & 0o777 == 0o600
-    assert "state-dir" in read_toml(kept.read_text()).values
+    assert "state-dir" not in read_toml(kept.read_text()).values  # a variable of that launch
     (tmp_path / "elsewhere").mkdir()
     state = ("--state-dir", str(tmp_path / "state"))
     again = launch(tmp_path / "elsewhere", "-f", "mine", *state, "--rdzv-id", "other")

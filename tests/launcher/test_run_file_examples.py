@@ -71,4 +71,5 @@ def test_the_files_that_the_page_shows_are_run_files() -> None:
     for kind, text in shown:
         found = read_run_file(LaunchSettings, f"run.{kind}", text)
         assert found.command == ("train.py", "--epochs", "3")
-        assert (found.options["rdzv_id"], found.secret_env) == ("llama-7b", ("HF_TOKEN",))
+        secrets = found.lists["secret_env"]
+        assert (found.options["rdzv_id"], secrets) == ("llama-7b", ("HF_TOKEN",))

@@ -28,7 +28,7 @@ from tests.launcher.test_run_replacing import FORMER, place, tell
 
 ONE, TWO, THREE = Key(1, 1), Key(1, 2), Key(1, 3)
 GATHERS = Phase.GATHERING
-AVOIDS = Places(avoids=True, spec="s.sbatch")
+AVOIDS = Places(avoids=True)
 NAMED = Places(("here", "n1", "n2"), ("n3",))
 LOST = (EpochEnd(epoch=1, message="node 1 was lost", replaced=[1]),)
 
@@ -161,9 +161,28 @@ def test_before_the_first_start_it_is_the_same() -> None:
 
 
 def test_a_spec_without_a_place_for_it_is_told_of_once() -> None:
-    drive = lose(running(Places(spec="own.sbatch")))
+    drive = lose(running(Places()))
     assert where(drive) == ANYWHERE
     assert sentences(drive) == [CannotAvoid(TWO, ("gpu-17",))]
+
+
+def test_it_is_told_of_once_for_all_slots_and_their_worker_runs() -> None:
+    drive = lose(running(Places()))
+    where(drive)
+    drive.submitted(TWO, "102")
+    drive.answer(do.TellSlot, TWO)
+    describe(drive, TWO, SlotState.RUNNING, host="gpu-3")
+    lose(drive, 2)
+    assert where(drive, THREE) == ANYWHERE
+    assert sentences(drive) == [CannotAvoid(TWO, ("gpu-17",))]
+
+
+def test_a_scheduler_that_never_tells_a_host_is_not_waited_for_and_that_is_said() -> None:
+    drive = running(Places(avoids=True, tells=False), host="")
+    tell(drive, place(fenced=True), GATHERS)
+    drive.answer(do.TellSlot, TWO)
+    assert where(drive) == ANYWHERE
+    assert sentences(drive) == [CannotAvoid(TWO, ())]
 
 
 # --- where there is no other host -----------------------------------------------------------------
@@ -172,12 +191,23 @@ def test_a_spec_without_a_place_for_it_is_told_of_once() -> None:
 def test_one_that_is_refused_goes_anywhere_at_once() -> None:
     drive = lose(running(AVOIDS))
     where(drive)
-    drive.submit_failed(TWO, "not available", certain=True)
+    drive.submit_failed(TWO, "not available", certain=True, no_host=True)
     assert where(drive) == ANYWHERE
     assert sentences(drive)[1:] == [NoOtherHost(1, ("gpu-17",), "not available")]
     drive.submit_failed(TWO, "no such partition", certain=True)
     assert drive.open(do.TellSlot, TWO).news.state is SlotState.FAILED
     assert drive.machine.slots.submitting.count == 0
+
+
+def test_one_that_is_refused_for_another_reason_is_not_forgiven_its_host() -> None:
+    drive = lose(running(AVOIDS))
+    where(drive)
+    drive.submit_failed(TWO, "too many jobs", certain=True)
+    assert drive.open(do.TellSlot, TWO).news.state is SlotState.FAILED
+    drive.answer(do.TellSlot, TWO)
+    tell(drive, place(2, 3, state=SlotState.FAILED), GATHERS)
+    drive.answer(do.TellSlot, THREE)
+    assert where(drive, THREE) == Where(avoid=("gpu-17",))
 
 
 def test_one_of_which_nobody_knows_whether_it_was_made_is_not_made_again() -> None:
@@ -200,7 +230,10 @@ def queued(drive: Drive) -> Drive:
 
 def test_its_queue_says_what_it_waits_for_and_only_for_so_long() -> None:
     drive = queued(lose(running(AVOIDS)))
-    assert drive.open(do.TellSlot, TWO).news.detail == "Resources; not on gpu-17"
+    assert (
+        drive.open(do.TellSlot, TWO).news.detail
+        == "Resources; another host than gpu-17 is asked for"
+    )
     drive.answer(do.TellSlot, TWO)
     drive.now += WAITS_FOR_OTHER_SECONDS - 2
     drive.wait(1.0)
@@ -216,16 +249,42 @@ def test_its_queue_says_what_it_waits_for_and_only_for_so_long() -> None:
     assert where(drive, THREE) == ANYWHERE
 
 
-def test_whatever_took_its_place_where_no_other_was_does_not_count_either() -> None:
+def waits_long(drive: Drive, **more: Any) -> list[int]:
+    """The replacement waits in its queue for twice as long. The slot's worker runs then."""
+    if drive.all_open(do.TellSlot, TWO):
+        drive.answer(do.TellSlot, TWO)
+    for _ in range(2):
+        drive.now += WAITS_FOR_OTHER_SECONDS
+        drive.wait(1.0)
+        describe(drive, TWO, SlotState.QUEUED, **more)
+    return [key.generation for key in drive.machine.slots.shared.of_slot[1]]
+
+
+def test_a_host_that_is_being_made_ready_is_another_one() -> None:
+    """Slurm's CONFIGURING: a node of a cloud takes minutes to boot."""
+    drive = queued(lose(running(AVOIDS)))
+    assert waits_long(drive, host="gpu-9") == [1, 2]
+    assert sentences(drive) == [AvoidsHosts(TWO, ("gpu-17",))]
+
+
+def test_beside_running_programs_it_waits_for_another_host_as_long_as_it_takes() -> None:
+    drive = queued(lose(running(AVOIDS)))
+    tell(drive, place(2, 2, state=SlotState.QUEUED), Phase.RUNNING)
+    assert waits_long(drive, detail="Priority") == [1, 2]
+    tell(drive, place(2, 2, state=SlotState.QUEUED), GATHERS)
+    assert waits_long(drive, detail="Priority") == [1, 2, 3]
+
+
+def test_where_no_other_was_one_worker_run_alone_may_start_on_any_host() -> None:
     drive = lose(running(AVOIDS))
     where(drive)
-    drive.submit_failed(TWO, "not available", certain=True)
+    drive.submit_failed(TWO, "not available", certain=True, no_host=True)
     where(drive)
     drive.submitted(TWO, "102")
     drive.answer(do.TellSlot, TWO)
     describe(drive, TWO, SlotState.RUNNING, host="gpu-17")
     lose(drive, 2)
-    assert where(drive, THREE) == ANYWHERE
+    assert where(drive, THREE) == Where(avoid=("gpu-17",))
 
 
 def test_one_that_waits_for_nothing_of_this_goes_on_waiting() -> None:
@@ -299,3 +358,34 @@ def test_a_resumed_launch_knows_where_the_former_ones_worker_runs_are() -> None:
     drive.answer(do.TellSlot, TWO)
     drive.described(ONE, SlotState.ENDED)
     assert where(drive) == Where("n1")  # where no other one is
+
+
+def test_a_named_host_stays_the_persons_name_for_it() -> None:
+    drive = three()
+    drive.wait(2.0)
+    describe(drive, ONE, SlotState.RUNNING, host="n1.cluster.example")
+    lose_on(drive, ONE, slot(2, its=NodeState.JOINED))
+    assert where(drive) == Where("n3")
+    assert sentences(drive) == [StartsElsewhere(TWO, "n3", "n1")]
+
+
+@pytest.mark.parametrize(
+    ("state", "then"),
+    [(SlotState.ENDED, ANYWHERE), (SlotState.UNKNOWN, ANYWHERE), (SlotState.FAILED, Where("n3"))],
+)
+def test_what_a_resumed_launch_does_not_find_says_nothing_of_its_host(
+    state: SlotState, then: Where
+) -> None:
+    left = (Left(ONE, SLURM, "101", "n1"), Left(Key(2, 1), SLURM, "102", "n2"))
+    drive = drive_of(NAMED, OnDisk(FORMER, own=left)).begin()
+    drive.answer(do.OpenFormer)
+    rows = slot(1, 1, 1), slot(2, its=NodeState.JOINED)
+    drive.status(*rows)
+    drive.answer(do.CreateRun)
+    drive.answer(do.Establish)
+    drive.status(*rows)
+    drive.take(said.Found(drive.id(do.Find, ONE), None))
+    drive.take(said.Described(drive.id(do.Describe, ONE), Description(state)))
+    drive.answer(do.TellSlot, TWO)
+    assert where(drive) == then
+    assert bool(sentences(drive)) is (then != ANYWHERE)

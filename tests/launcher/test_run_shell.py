@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from launcher.options import with_sources
 from launcher.plan.plan import HIDDEN, WorkerRun
 from launcher.run.footing import Footing, Surveyor
 from launcher.run.machine import Machine
@@ -57,7 +58,10 @@ def prepared(
 ) -> Preparation:
     known: dict[str, Any] = {"nnodes": "2", "rdzv_id": "r", "framework": "command"}
     settings = LaunchSettings(scheduler=scheduler, local_node=local_node, **(known | more))
+    return from_settings(settings, token)
 
+
+def from_settings(settings: LaunchSettings, token: str | None = None) -> Preparation:
     def make(name: str, context: SchedulerContext) -> Fleet:
         return Fleet(name, loopback=name == "local")
 
@@ -99,6 +103,14 @@ def test_a_framework_whose_programs_end_together_is_refused(
     words = f"--ends-with node0 has no use with --framework {framework}: {why}"
     assert said.value.message == words
     assert said.value.hint.startswith(hint)
+    given = LaunchSettings(nnodes="2", framework=framework, ends_with="node0", scheduler="manual")
+    with pytest.raises(UsageError) as said:
+        from_settings(with_sources(given, {"ends_with": "--ends-with (in run.toml)"}))
+    assert said.value.message == words.replace("node0", "node0 (in run.toml)", 1)
+    made = from_settings(with_sources(given, {"ends_with": "RDZV_ENDS_WITH"}))
+    note = f"RDZV_ENDS_WITH has no effect with --framework {framework}: {why}"
+    assert note in made.notes
+    assert (made.settings.ends_with, made.given.ends_with) == ("all", "all")
 
 
 @pytest.mark.parametrize(

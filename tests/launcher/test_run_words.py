@@ -53,15 +53,19 @@ RUNS = say.Stand(say.StandKind.STATE, SlotState.RUNNING)
 SENTENCES = [
     (
         say.AvoidsHosts(Key(1, 2), ("gpu-17", "gpu-3")),
-        "slot 1 is to start on another host than gpu-17, gpu-3",
+        "slot 1: rdzv asks for another host than gpu-17, gpu-3",
     ),
     (
         say.CannotAvoid(Key(1, 2), ("gpu-17",)),
         "slot 1 may start on gpu-17 again: its worker spec has no <<AVOID>>",
     ),
     (
-        say.NoOtherHost(1, ("gpu-17",), "not available"),
-        "slot 1 may start on any host: another host than gpu-17 was refused (not available)",
+        say.CannotAvoid(Key(1, 2), ()),
+        "slot 1 may start on the same host again: its scheduler names no hosts",
+    ),
+    (
+        say.NoOtherHost(1, ("gpu-17",), "no such"),
+        "slot 1 may start on any host: with other hosts than gpu-17 only, it was refused (no such)",
     ),
     (
         say.NoOtherHost(1, ("gpu-17",)),

@@ -91,7 +91,7 @@ async def test_a_local_worker_run_gets_its_words_and_the_launchers_environment_a
     argv = "argv: [PROGRAM, <<COMMAND>>, 0755, yes, 1.10, ~, 12:30, '<<IMAGE>>']"
     template = f"{argv}\nenv: {{<<: {{A: on, B: <<SLOT>>}}, HOME: /h}}"
     environ = {"HOME": "/root", "PYTHONPATH": ".", "NUM_NODES": "4", "RDZV_STATE_DIR": "/state"}
-    read = ("CONFIG", "HOSTS", "NNODES", "ADDRESS", "LOG_LEVEL")
+    read = ("FILE", "ENV", "ENV_FILE", "SECRET_ENV", "HOSTS", "NNODES", "ADDRESS", "LOG_LEVEL")
     own = {f"RDZV_{name}": "9" for name in read} | {"NODE_RANK": "0"}
     found = await dumped(folder, template, environ | own)
     assert found["argv"] == [*COMMAND, "0755", "yes", "1.10", "~", "12:30", "registry/image:tag"]

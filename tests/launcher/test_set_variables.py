@@ -9,7 +9,7 @@ import pytest
 
 from launcher.options import with_sources
 from launcher.plan.plan import Plan, Site, Spec
-from launcher.plan.set_variables import check_set, set_twice
+from launcher.plan.set_variables import check_set, set_twice, variables_to_set
 from launcher.schedulers.catalog import known_schedulers, scheduler_entry
 from launcher.schedulers.shipped import specs_folder
 from rendezvous.wire.errors import UsageError
@@ -99,3 +99,20 @@ def test_the_command_line_refuses_it_at_once(tmp_path: Path) -> None:
     checked = rdzv("schedulers", "check", "slurm", "--set", "SBATC=--x", state=tmp_path)
     assert checked.exit_code == 64
     assert "did you mean SBATCH?" in checked.output
+
+
+@pytest.mark.parametrize(
+    ("template", "of_scheduler", "needs", "expected"),
+    [
+        ("run <<IMAGE>> <<NAME>> <<QUEUE>>", {"SBATCH"}, (), (["IMAGE", "QUEUE"], ["SBATCH"])),
+        ("run <<NAME>>", {"IMAGE", "ENGINE"}, ("IMAGE",), (["IMAGE"], ["ENGINE"])),
+        ("ssh <<HOST>>", {"HOST", "AVOID"}, ("HOST",), ([], [])),
+    ],
+)
+def test_what_only_set_gives_is_told_apart_by_whether_it_is_needed(
+    template: str,
+    of_scheduler: set[str],
+    needs: tuple[str, ...],
+    expected: tuple[list[str], list[str]],
+) -> None:
+    assert variables_to_set(Spec("job.sh", template), of_scheduler, needs) == expected

@@ -314,7 +314,7 @@ def documented() -> list[str]:
 
 def test_all_that_is_documented_of_a_launch_is_forgotten_and_pruned(state: StateDir) -> None:
     names = [*documented(), "secret", "last-words/epoch-2/rank-3.txt"]
-    assert len(names) == 16
+    assert len(names) == 17
     for _ in range(2):
         for name in names:
             state.write(name, b"x")

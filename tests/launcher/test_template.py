@@ -373,6 +373,23 @@ def test_shell_joins_a_list_behind_a_directives_equals_sign_by_commas() -> None:
     assert render_shell(text, AVOID=[]) == "echo\n"
 
 
+@pytest.mark.parametrize(
+    "line", ["#SBATCH --exclude=<<AVOID>> --mem=8G", "#SBATCH --mem=8G --exclude=<<AVOID>>"]
+)
+def test_shell_takes_no_line_away_that_says_more(line: str) -> None:
+    assert render_shell(line, AVOID=["n1"]) == line.replace("<<AVOID>>", "n1")
+    with pytest.raises(TemplateError, match="AVOID is empty") as caught:
+        render_shell(line, AVOID=[])
+    assert caught.value.hint.startswith("leave nothing else on its line")
+
+
+def test_shell_treats_lists_of_other_things_in_a_directive_as_ever() -> None:
+    line = "#SBATCH --export=<<PASS_ENV>>"
+    assert render_shell(line, PASS_ENV=["A=1", "B=2"]) == "#SBATCH --export=A=1 B=2"
+    with pytest.raises(TemplateError, match="PASS_ENV is empty"):
+        render_shell(line, PASS_ENV=[])
+
+
 def test_shell_puts_nothing_into_a_directive_that_could_be_more_than_a_host() -> None:
     with pytest.raises(TemplateError, match="the character ' '"):
         render_shell("#SBATCH --exclude=<<AVOID>>", AVOID=["n1", "n2 --wrap=x"])

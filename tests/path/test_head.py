@@ -22,7 +22,10 @@ agent.connect(os.environ["RDZV_SOCKET"])
 agent.sendall(b'{"do": "waits", "words": 5}\\n')
 print(agent.recv(200).decode(), flush=True)
 agent.sendall(b'{"do": "waits", "words": "waiting for Godot"}\\n')
-while os.environ["NODE_RANK"] != "0" or not os.path.exists(os.environ["GO"]):
+while not os.path.exists(os.environ["GO"]):
+    time.sleep(0.05)
+agent.sendall(b'{"do": "waits", "words": "Godot has come", "over": true}\\n')
+while os.environ["NODE_RANK"] != "0" or not os.path.exists(os.environ["GO"] + ".2"):
     time.sleep(0.05)
 """
 SERVES = """
@@ -62,13 +65,17 @@ def test_the_launcher_says_what_a_node_waits_for(tmp_path: Path) -> None:
     ) as launched:
         launched.wait_for_phase("running")
 
-        def waiting() -> bool:
+        def progress() -> list[str]:
             slots = json.loads(rdzv_here(state, "status", "r", "--json"))["slots"]
-            return [slot["progress"] for slot in slots] == ["waiting for Godot"] * 2
+            return [slot["progress"] for slot in slots]
 
-        until(waiting)
+        until(lambda: progress() == ["waiting for Godot"] * 2)
         go.touch()
+        until(lambda: progress() == ["", ""])
+        go.with_suffix(".2").touch()
         outcome = launched.finish()
     assert outcome.code == 0, outcome.err
     assert "waits: 'words' is not text" in outcome.out
-    assert ": waiting for Godot" in outcome.err
+    for words in (": waiting for Godot", ": Godot has come"):
+        assert outcome.err.count(words) == 1
+    assert outcome.err.count("the same on node ") == 2

@@ -38,11 +38,11 @@ a helper that failed before node 0 ended is a failure
 a helper that failed of the end of node 0 is none though it was heard of first
     running 3 ends_with=node0; wait 5; exit 2 7 age_seconds=1 -> running stop=True
     exit 0 0 age_seconds=1.5 -> status=ok exit=0
-    "node 0 ended with exit code 0; the 2 others were stopped"
+    "node 0 ended with exit code 0, and with it the run"
 a helper that was lost of the end of node 0 is none either
     running 2 ends_with=node0; wait 5; leave 1 -> running stop=True
     exit 0 0 age_seconds=1 -> status=ok exit=0
-    "node 0 ended with exit code 0; node 1 (host1) was stopped"
+    "node 0 ended with exit code 0, and with it the run"
 a verdict waits for node 0 whose end may come late for what it has left running
     running 2 ends_with=node0 grace_seconds=10 verdict_seconds=2; wait 5; exit 1 1
     wait 12 -> running

@@ -43,7 +43,8 @@ def test_a_process_is_named_by_its_command(words: str, name: str) -> None:
     assert name_of(words.split(), "h1") == name
 
 
-ALONE = ["completion", "docs", "plugin-path", "replay", "rsh", "schedulers"]
+ALONE = ["completion", "docs", "init", "plugin-path", "replay", "report", "rsh", "schedulers"]
+ALONE += ["schema", "wait-for"]
 """Commands that ask no registry themselves, or only by another process of ours."""
 
 

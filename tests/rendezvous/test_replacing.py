@@ -391,6 +391,80 @@ def test_when_the_programs_stop_for_another_loss_nobody_waits_for_a_long_pause()
     assert drive.slot(1).again_at == drive.now + 60
 
 
+def _beside_the_programs(drive: Drive, how: str) -> None:
+    """Slot 1 has been missing for longer than the join time-out while the programs have run."""
+    generation = 2
+    drive.news(1, SlotState.SUBMITTING, generation)
+    while how == "jobs fail" and generation < 9:
+        drive.news(1, SlotState.FAILED, generation, detail="no route to host")
+        drive.wait(300, silent=[1])
+        generation = drive.slot(1).wanted
+        drive.news(1, SlotState.SUBMITTING, generation)
+    if how == "queued":
+        drive.news(1, SlotState.QUEUED, generation)
+        drive.wait(300, silent=[1])
+    drive.wait(50, silent=[1])
+    drive.news(1, SlotState.RUNNING, generation)
+    drive.wait(10, silent=[1])
+    assert phase(drive) is Phase.RUNNING
+
+
+@pytest.mark.parametrize("how", ["jobs fail", "queued", "its job runs"])
+@pytest.mark.parametrize("standby", [0, 1])
+def test_how_long_a_place_was_empty_beside_the_programs_does_not_end_the_run(
+    how: str, standby: int
+) -> None:
+    """At the next loss the others wait for it for the join time-out, from the stop on."""
+    nodes = 3 if standby else 4
+    limits: dict[str, Any] = {"max_replacements": 1, "join_timeout_seconds": 60}
+    drive = elastic(nodes, least=3, standby=standby, last_call_seconds=5, **limits)
+    lose(drive, 1)
+    stopped(drive, 0, 2, *[3] * (not standby))
+    drive.wait(6, silent=[1])
+    go_on(drive)
+    _beside_the_programs(drive, how)
+    lose(drive, 2)
+    stopped(drive, 0, 3)
+    drive.wait(55, silent=[1, 2])
+    assert phase(drive) is Phase.GATHERING
+    drive.wait(6, silent=[1, 2])
+    assert drive.result.code == Cause.JOIN_TIMEOUT
+    assert "within 60 s" in drive.result.message
+
+
+def test_nor_does_it_after_a_restart_of_the_programs() -> None:
+    """Neither while they ran nor in the pause before they start again did anybody wait for it."""
+    drive = elastic(3, least=2, max_restarts=3, join_timeout_seconds=60, last_call_seconds=5)
+    lose(drive, 1)
+    stopped(drive, 0, 2)
+    drive.wait(6, silent=[1])
+    go_on(drive)
+    drive.news(1, SlotState.SUBMITTING, 2)
+    drive.news(1, SlotState.RUNNING, 2)
+    drive.wait(50, silent=[1])
+    drive.exit(0, 1)
+    stopped(drive, 2)
+    assert drive.slot(1).wait_seconds(drive.now) == 0
+    drive.wait(4, silent=[1])
+    assert drive.slot(1).wait_seconds(drive.now) == 4  # no later step begins it again
+
+
+def test_a_restart_does_not_wait_for_a_long_pause_either() -> None:
+    drive = elastic(4, least=2, last_call_seconds=10, max_restarts=3, join_timeout_seconds=900)
+    lose(drive, 1)
+    stopped(drive, 0, 2, 3)
+    drive.wait(11, silent=[1])
+    go_on(drive)
+    for generation in range(2, 11):
+        drive.news(1, SlotState.SUBMITTING, generation)
+        drive.news(1, SlotState.FAILED, generation, detail="no route to host")
+        if generation < 10:
+            drive.wait(300, silent=[1])
+    drive.exit(0, 1)
+    stopped(drive, 2, 3)
+    assert drive.slot(1).again_at == drive.now + 60
+
+
 def test_a_place_stays_awaited_over_a_restart() -> None:
     drive = elastic(4, least=2, last_call_seconds=10, max_restarts=3)
     lose(drive, 1)

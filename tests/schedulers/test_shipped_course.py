@@ -81,6 +81,8 @@ ANSWERS: dict[str, tuple[Answer, ...]] = {
     "slurm": (
         (1, "", "sbatch: error: invalid partition specified: x"),
         (1, "", "sbatch: error: Batch job submission failed: Job violates accounting policy"),
+        (1, "", "sbatch: error: Requested node configuration is not available"),
+        (1, "", "sbatch: error: Invalid node name specified in job request"),
         (1, "", "sbatch: fatal: Could not establish a configuration source"),
         (1, "", "sbatch: error: Socket timed out on send/recv operation"),
         (1, "", "sbatch: error: what?"),
@@ -208,6 +210,7 @@ class Course:
             found = await what
         except RdzvError as exc:
             final = " for ever" if getattr(exc, "final", False) else ""
+            final += " no host" if getattr(exc, "no_host", False) else ""
             self.add(f"! {type(exc).__name__}{final} {exc.message} [{exc.hint}]")
         else:
             if found is not None and not isinstance(found, str):

@@ -117,7 +117,8 @@ def before(run: Run) -> Before:
 class Wait:
     """How long a slot has been awaited, on the registry's clock; the queue does not count.
 
-    A worker run that is tried again, as the last one has not joined, is awaited for no longer.
+    A worker run that is tried again, as the last one has not joined, is awaited for no longer. When
+    programs have stopped in a run that outlives its nodes, all are awaited from then on.
     """
 
     generation: int = 0
@@ -403,6 +404,9 @@ def _note_failures(facts: Facts, event: Event) -> None:
         facts.failed_generations.setdefault(slot, set()).add(generation)
 
 
+_NOBODY_WAITS = (Phase.RUNNING, Phase.RESTARTING)
+
+
 def _note_waits(facts: Facts, run: Run, event: Event, at: float) -> None:
     if isinstance(event, events.SubmitAgain):
         facts.waits[event.slot].is_tried_again = True
@@ -414,12 +418,14 @@ def _note_waits(facts: Facts, run: Run, event: Event, at: float) -> None:
     elif isinstance(event, events.Refused):
         _note_generation(facts, event.slot, event.generation, at)
     there = facts.there = before(run)
+    stopped = facts.before.phase in _NOBODY_WAITS and run.phase not in _NOBODY_WAITS
+    stopped &= run.spec.outlives_nodes
     for index, wait in enumerate(facts.waits):
         emptied = index in facts.before.nodes and index not in there.nodes
         emptied |= index in facts.before.filled - there.filled
         again = there.wanted[index] > facts.before.wanted[index] and not wait.is_tried_again
         given_up = index in there.given_up - facts.before.given_up
-        if (emptied or again or given_up) and run.phase is not Phase.FINISHED:
+        if (emptied or again or given_up or stopped) and run.phase is not Phase.FINISHED:
             wait.begin_anew(at)
         wait.count(at, counts=index not in there.nodes and not wait.queued)
     enough = len(there.nodes) >= run.spec.min_nodes and (0 in there.nodes or not run.needs(0))

@@ -271,8 +271,7 @@ def _no_reason(phase: Phase, words: str) -> Wrong:
 
 
 def a_led_run_is_over_with_its_leader(history: History, run: Run, event: Event) -> Wrong:
-    """Once node 0 of a led run has ended well, the run is over: the others only serve. So it is of
-    one that ends with node 0."""
+    """Once node 0 of a led run, or of one that ends with node 0, has ended well, it is over."""
     ends_with_head = run.spec.led or run.spec.ends_with == "node0"
     if not ends_with_head or run.phase is not Phase.RUNNING or run.stop:
         return None

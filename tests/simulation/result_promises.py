@@ -97,8 +97,7 @@ def an_undisturbed_run_ends_well(history: History, world: World) -> Wrong:
 
 
 def a_good_end_means_that_every_program_ended_well(history: History, world: World) -> Wrong:
-    """'ok' is said only when each program, or that which led the others or ends the run, came to a
-    good end."""
+    """'ok' is said only when each program, or that which ends the run, came to a good end."""
     for run in history.runs.values():
         if run.result is None or run.result.status != "ok" or run.table is None:
             continue

@@ -144,7 +144,7 @@ def test_a_replacement_runs_on_another_node(cluster: Slurm, tmp_path: Path) -> N
         end(tmp_path)
         outcome = launch.finish()
     check_end(tmp_path, outcome.code, outcome.err)
-    assert f"slot 1 is to start on another host than {former}" in outcome.err
+    assert f"slot 1: rdzv asks for another host than {former}" in outcome.err
 
 
 @pytest.mark.nightly
@@ -154,7 +154,7 @@ def test_where_no_other_node_comes_free_it_is_the_same_one(cluster: Slurm, tmp_p
         older, lost = job_of(cluster, 1), time.monotonic()
         former = host_of(cluster, older)
         cluster.ask("scancel", older)
-        launch.wait_for(f"Resources; not on {former}")
+        launch.wait_for(f"Resources; another host than {former} is asked for")
         wait_for_second(tmp_path, lost, "scancel, no other node free")
         assert host_of(cluster, job_of(cluster, 1, 3)) == former
         end(tmp_path)

@@ -181,7 +181,10 @@ def test_an_endpoint_on_loopback_may_be_that_of_one_node_alone(endpoint: str) ->
 
 def test_the_host_makes_a_run_that_outlives_its_nodes() -> None:
     asked = read_asked(begin(conf={"standby": "1", "last_call_timeout": "5"}))
-    made = host_settings(asked, LaunchSettings(lease=5, node_rank=3, local_node=True))
+    of_launches: dict[str, Any] = {"avoid": ["n7"], "ends_with": "node0", "cwd": Path("/data")}
+    given = LaunchSettings(lease=5, node_rank=3, local_node=True, **of_launches)
+    made = host_settings(asked, given)
+    assert (made.avoid, made.ends_with, made.cwd) == ([], "all", None)
     assert (made.node_rank, made.master_addr, made.port) == (0, "n0", 29700)
     assert (made.on_node_loss, made.standby, made.local_node) == ("replace", 1, False)
     assert (made.last_call, made.lease, made.any_command) == (5, 5, True)

@@ -27,6 +27,7 @@ H = "(hidden)"
         (f"train.py '--password={WORD} and more' x", f"train.py '--password={H}' x"),
         (f"train.py '--password=it'\"'\"'s {WORD}' x", f"train.py '--password={H}' x"),
         (f"train.py --secret -{WORD} x", f"train.py --secret {H} x"),
+        (f"train.py '--env=API_KEY={WORD} and more' x", f"train.py '--env=API_KEY={H}' x"),
         (f"WANDB_API_KEY={WORD} python", f"WANDB_API_KEY={H} python"),
         (f"WANDB_API_KEY='{WORD} {WORD}' python", f"WANDB_API_KEY={H} python"),
         (f'PASSWORD="{WORD} {WORD}" python', f"PASSWORD={H} python"),

@@ -94,6 +94,7 @@ def test_static_torchrun_is_given_our_ranks_and_the_masters_address(rank: int) -
             "MASTER_ADDR": "10.0.0.1",
             "MASTER_PORT": "29500",
             "NODE_RANK": str(rank),
+            "RDZV_NODE_ADDRESS": f"10.0.0.{rank + 1}",
             "NNODES": "2",
             "NPROC_PER_NODE": str(own),
             "RDZV_ID": "llama",

@@ -86,6 +86,7 @@ def test_the_program_is_told_where_its_files_and_its_agent_are() -> None:
     found = of("command", "make").variables
     assert {name: value for name, value in found.items() if name.startswith("RDZV_")} == {
         "RDZV_ID": "llama",
+        "RDZV_NODE_ADDRESS": "10.0.0.2",
         **FIRST_START,
         "RDZV_SOCKET": "/run/rdzv.sock",
         "RDZV_HOSTFILE": "/logs/node/hostfile",

@@ -164,6 +164,7 @@ def test_what_belongs_to_one_node_is_kept_from_a_launcher_that_takes_it_to_all(
     made = of(*command.split(), node=0, sealed=even())
     own = {
         "NODE_RANK": "0",
+        "RDZV_NODE_ADDRESS": "10.0.0.1",
         "RDZV_HOSTFILE": "/logs/node/hostfile",
         "RDZV_HOSTFILE_MPICH": "/logs/node/hostfile.mpich",
         "RDZV_TABLE": "/logs/node/table.json",

@@ -75,6 +75,7 @@ def test_every_variable_of_a_plain_run_has_its_value_and_its_reason() -> None:
         Variable("MASTER_ADDR", "10.0.0.1", "node 0's address in the table"),
         Variable("MASTER_PORT", "29500", "a port that is free on node 0"),
         Variable("NODE_RANK", "1", "this node's number in the table"),
+        Variable("RDZV_NODE_ADDRESS", "10.0.0.2", "this node's own address in the table"),
         Variable("NNODES", "2", "the nodes of the table"),
         Variable("NPROC_PER_NODE", "8", "the processes of this node"),
         Variable("RDZV_ID", "llama", "the run"),

@@ -6,6 +6,7 @@ import json
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -142,7 +143,7 @@ def test_the_agent_is_told_and_may_be_away(tmp_path: Path) -> None:
     with agent(path) as told:
         Reports(str(path)).waited(place, 10, "no answer")
     words = "waiting for h1:80, 10 s so far; last error: no answer"
-    assert [json.loads(line) for line in told] == [{"do": "waits", "words": words}]
+    assert [json.loads(line) for line in told] == [{"do": "waits", "words": words, "over": False}]
     Reports(str(tmp_path / "nobody")).waited(place, 10, "no answer")
 
 
@@ -178,6 +179,6 @@ def test_a_host_that_does_not_answer_is_tried_again(monkeypatch: pytest.MonkeyPa
     problems = ["no answer", "No route to host", ""]
     seconds: list[float] = []
     monkeypatch.setattr(wait_for, "problem_at", lambda place, limit: problems.pop(0))
-    monkeypatch.setattr(wait_for.time, "sleep", seconds.append)
+    monkeypatch.setattr(time, "sleep", seconds.append)
     assert wait_for.wait(Place("h1", 80, "h1:80"), None, Reports("")) == ""
     assert seconds == [0.1, 0.2]

@@ -29,7 +29,9 @@ WORDS_SECONDS = 1.0
 """How long what a program says last may take to arrive."""
 _TROUBLE_SECONDS = 1.0
 _WAITS_SECONDS = 1.0
-"""At most so often a process may say what it waits for: each time is a record of the journal."""
+"""At most so often is told for what processes wait: each time is a record of the journal."""
+_MOST_WAITS = 8
+"""So much is kept until it may be told; the newest."""
 
 
 def _living(turn: Turn, number: int) -> ProgramState | None:
@@ -81,15 +83,29 @@ def importing(turn: Turn, said: inputs.Importing) -> None:
 
 
 def waits(turn: Turn, said: inputs.Waits) -> None:
-    """Tell a person for what a process of the program waits, at most now and then."""
+    """Take in for what a process of the program waits."""
     program = turn.node.program
-    if program is None or program.gone or not _goes_on(turn, program):
+    if program is not None and not program.gone:
+        turn.set_program(waits=(*program.waits, said)[-_MOST_WAITS:])
+
+
+def _waits_told_at(turn: Turn, program: ProgramState) -> float | None:
+    """When a person may be told the next words of that."""
+    if not program.waits or program.gone or not _goes_on(turn, program):
+        return None
+    return turn.now if program.waits_at is None else program.waits_at + _WAITS_SECONDS
+
+
+def _tell_waits(turn: Turn) -> None:
+    program = turn.node.program
+    at = _waits_told_at(turn, program) if program is not None else None
+    if program is None or at is None or turn.now < at:
         return
-    if program.waits_at is None or turn.now - program.waits_at >= _WAITS_SECONDS:
-        turn.set_program(waits_at=turn.now)
-        words = printable(said.words, 600)
-        report = ProgressReport(epoch=program.epoch, words=words, warning=True)
-        reports.tell(turn, report, needed=False)
+    first, *more = program.waits
+    turn.set_program(waits=tuple(more), waits_at=turn.now)
+    words = printable(first.words, 600)
+    report = ProgressReport(epoch=program.epoch, words=words, warning=True, over=first.over)
+    reports.tell(turn, report, needed=False)
 
 
 def _since(before: float | None, failure: Failure | None, now: float) -> float | None:
@@ -101,13 +117,20 @@ def _since(before: float | None, failure: Failure | None, now: float) -> float |
 
 def look(turn: Turn) -> None:
     """See how a program is of which something may have to be said now."""
+    _tell_waits(turn)
     program = turn.node.program
-    if program is not None and any(at <= turn.now for at in due(turn)):
+    if program is not None and any(at <= turn.now for at in _look_due(turn)):
         turn.do(do.LookAtProgram(program.number))
 
 
 def due(turn: Turn) -> list[float]:
-    """When to look at the program."""
+    """When to look at the program, or to tell what was kept."""
+    program = turn.node.program
+    at = _waits_told_at(turn, program) if program is not None else None
+    return _look_due(turn) if at is None else [*_look_due(turn), at]
+
+
+def _look_due(turn: Turn) -> list[float]:
     program = turn.node.program
     if program is None or program.gone or program.started_at is None or not _goes_on(turn, program):
         return []

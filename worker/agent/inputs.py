@@ -223,9 +223,10 @@ class Importing(Answer):
 
 @frozen
 class Waits:
-    """For what a process of the program waits, in its words."""
+    """For what a process of the program waits, in its words; `over`: it does so no more."""
 
     words: str
+    over: bool = False
 
 
 @frozen

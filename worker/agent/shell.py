@@ -364,11 +364,11 @@ class NodeShell:
 
 
 def _waits(feed: Callable[[inputs.Input], None], request: Request) -> str:
-    """Take in for what a process of the program waits: {"do": "waits", "words"}."""
+    """Take in for what a process of the program waits: {"do": "waits", "words", "over"}."""
     words = request.get("words")
     if not isinstance(words, str):
         return "waits: 'words' is not text"
-    feed(inputs.Waits(words))
+    feed(inputs.Waits(words, over=request.get("over") is True))
     return ""
 
 

@@ -20,7 +20,7 @@ from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.watch import DepartureNotice
 from rendezvous.wire.world import RankWorld
 from worker.agent.actions import Action, Drop, Effect, Say
-from worker.agent.inputs import NO_WORDS, MainEnd, OwnWords
+from worker.agent.inputs import NO_WORDS, MainEnd, OwnWords, Waits
 from worker.agent.notices import Note, Notice, notice
 from worker.agent.quiet import Quiet
 from worker.contracts import Contract
@@ -174,7 +174,8 @@ class ProgramState:
         quiet: What is known of its silences; None: nothing has been seen of it.
         worlds: In which worlds its ranks are, as the registry was told.
         importing: A rank is importing torch.
-        waits_at: When a process of it last said what it waits for.
+        waits_at: When it was last told for what a process of it waits.
+        waits: What of that is yet to be told.
         sampled_at, sample: When the machine was last looked at for it; what was seen, until told.
         end: What the next watch is to bring, and when that began: not taken in yet.
     """
@@ -210,6 +211,7 @@ class ProgramState:
     worlds: tuple[RankWorld, ...] = ()
     importing: bool = False
     waits_at: float | None = None
+    waits: tuple[Waits, ...] = ()
     sampled_at: float | None = None
     sample: MachineSample | None = None
     end: tuple[ExitReport, float] | None = None

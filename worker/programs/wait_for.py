@@ -133,9 +133,9 @@ class Reports:
     def ended(self, place: Place) -> None:
         """Say so to whom it was said that this waits."""
         if self._said:
-            self._say(f"{place.words} accepts connections now")
+            self._say(f"{place.words} accepts connections now", over=True)
 
-    def _say(self, words: str) -> None:
+    def _say(self, words: str, *, over: bool = False) -> None:
         say(words)
         if not self._agent:
             return
@@ -143,7 +143,8 @@ class Reports:
             with socket.socket(socket.AF_UNIX) as agent:
                 agent.settimeout(1.0)
                 agent.connect(self._agent)
-                agent.sendall(json.dumps({"do": "waits", "words": words}).encode() + b"\n")
+                told = {"do": "waits", "words": words, "over": over}
+                agent.sendall(json.dumps(told).encode() + b"\n")
         except OSError:
             pass  # it is shown to a person, and needed by nobody
 

@@ -21,6 +21,10 @@ from launcher.plan.template.placeholder import (
 _NEEDS_QUOTES = re.compile(r"[^A-Za-z0-9_./:@%+=,-]")
 
 _DIRECTIVE = "is in a comment or a directive"
+_OF_HOSTS = "AVOID"
+"""A list that batch systems take with commas, in a directive."""
+_WORDS = 2
+"""`#SBATCH --exclude=`."""
 _GONE = "\0"
 """In a line that is left out; no value has it."""
 
@@ -56,14 +60,21 @@ def render_shell(text: str, variables: Variables) -> str:
             message = f"the value of {spot.name} contains a NUL byte, which a shell cannot use"
             raise variables.error(spot.line, message)
         obstacle = _obstacle(text, spot, free)
-        if obstacle == _DIRECTIVE and text[: spot.start].endswith("="):
-            if spot.value == []:
+        if obstacle == _DIRECTIVE and spot.name == _OF_HOSTS and text[: spot.start].endswith("="):
+            if spot.value == [] and _is_alone(text, spot):
                 return _GONE
             return _as_it_is(spot, variables, obstacle, between=",")
         return _as_it_is(spot, variables, obstacle) if obstacle else _quoted(text, spot)
 
     filled = variables.fill(text, lambda offset: line_at(text, offset), insert)
     return re.sub(f"^.*{_GONE}.*\n?", "", filled, flags=re.MULTILINE)
+
+
+def _is_alone(text: str, spot: Spot) -> bool:
+    """Whether its line is a directive with this option, and nothing else."""
+    before = text[text.rfind("\n", 0, spot.start) + 1 : spot.start]
+    after = text[spot.end :].partition("\n")[0]
+    return len(before.split()) == _WORDS and not after.strip()
 
 
 def _quoted(text: str, spot: Spot) -> str:
@@ -83,7 +94,9 @@ def _as_it_is(spot: Spot, variables: Variables, obstacle: str, *, between: str =
         spot.line,
         f"the value of {spot.name} {what}, and <<{spot.name}>> {obstacle}, where it cannot be"
         " quoted for the shell",
-        hint=f'write {spot.name}=<<{spot.name}>> on its own line and use "${spot.name}", or'
+        hint="leave nothing else on its line, which then goes where the list is empty"
+        if spot.value == [] and between == ","
+        else f'write {spot.name}=<<{spot.name}>> on its own line and use "${spot.name}", or'
         " give it a value of letters, digits and _./:@%+=,- alone",
     )
 

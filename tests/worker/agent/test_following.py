@@ -128,7 +128,8 @@ WARNED, ASKED_LATE = network("warn"), asked(*LATE)
         ),
         # For what a process waits is told at most once a second, while the program may run on.
         (RUN, [m.at(50), WAITS], "Tell:Progress"),
-        (RUN, [m.at(50), WAITS, m.at(50.9), WAITS], ""),
+        (RUN, [m.at(50), WAITS, m.at(50.9), WAITS], "due:51"),
+        (RUN, [m.at(50), WAITS, m.at(50.9), WAITS, WAITS, m.after(0.1)], "Tell:Progress due:52"),
         (RUN, [m.at(50), WAITS, m.at(51), WAITS], "Tell:Progress"),
         (RUN, [m.at(50), STOP, WAITS], ""),
         ("armed", [WAITS], ""),
@@ -293,3 +294,19 @@ def test_what_is_passed_and_stopped_is_the_program_that_was_started() -> None:
     drive.signal(SIGTERM)
     assert drive.taken() == (do.Stop(drive.program),)
     assert drive.signal(SIGTERM) == (do.Kill(drive.program),)
+
+
+def test_the_newest_words_on_what_is_waited_for_are_told_one_a_second() -> None:
+    drive = at(50)
+    for number in range(10):
+        drive.feed(inputs.Waits(f"waits {number}"))
+    drive.feed(inputs.Waits("it is there", over=True))
+    told = [(50.0, "waits 0", False)]
+    for second in range(51, 61):
+        drive.now = float(second)
+        for action in drive.feed(inputs.Tick()):
+            assert isinstance(action, do.Tell)
+            assert isinstance(action.report, ProgressReport)
+            told.append((drive.now, action.report.words, action.report.over))
+    later = [(51.0 + n, f"waits {3 + n}", False) for n in range(7)]
+    assert told == [told[0], *later, (58.0, "it is there", True)]

@@ -1,5 +1,7 @@
 """A driver of Ray: waits for all nodes, and has a task run on each."""
 
+from __future__ import annotations
+
 import os
 import time
 
@@ -11,10 +13,11 @@ while len(nodes := [one for one in ray.nodes() if one["Alive"]]) < int(os.enviro
     time.sleep(0.1)
 
 
-@ray.remote(num_cpus=1)
-def where():
+def where() -> str:
     return os.environ["RDZV_NODE_ADDRESS"]
 
 
+task = ray.remote(where)
 on = [NodeAffinitySchedulingStrategy(one["NodeID"], soft=False) for one in nodes]
-print("RAY", *sorted(ray.get([where.options(scheduling_strategy=one).remote() for one in on])))
+found = [task.options(num_cpus=1, scheduling_strategy=one).remote() for one in on]
+print("RAY", *sorted(ray.get(found)))

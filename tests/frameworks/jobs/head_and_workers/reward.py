@@ -5,7 +5,7 @@ import socketserver
 
 
 class Score(socketserver.StreamRequestHandler):
-    def handle(self):
+    def handle(self) -> None:
         for line in self.rfile:
             self.wfile.write(f"{len(line.split())}\n".encode())
 
