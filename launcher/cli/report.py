@@ -17,6 +17,7 @@ from launcher.cli.runs import STATE_DIR, folder_and_run, root_folder
 @click.argument("run", required=False, shell_complete=run_ids)
 @STATE_DIR
 @click.option(
+    "-o",
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
