@@ -92,8 +92,12 @@ def _toml_line(text: str, keys: Sequence[str]) -> int:
 
 def read_yaml(text: str) -> FileText:
     """Read YAML, in which only true and false are truths, as YAML 1.2 has it; raises BadText."""
-    import yaml
-
+    try:
+        import yaml
+    except ModuleNotFoundError:  # where only a worker's packages are
+        raise BadText(
+            "a YAML file, which needs the package PyYAML: install it here, or write TOML"
+        ) from None
     lines: dict[tuple[str, ...], int] = {}
     try:
         root = yaml.compose(text, Loader=yaml.BaseLoader)

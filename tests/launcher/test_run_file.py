@@ -6,6 +6,7 @@ import contextlib
 import json
 import re
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -214,6 +215,12 @@ def test_a_refusal_of_yaml_names_the_line_too() -> None:
     assert refused("cwd: ~", "a.yml")[0] == "a.yml, line 1: 'cwd' has no value"
     assert refused("ui: yes", "a.yml")[0] == "a.yml, line 1: 'ui' cannot be 'yes': write true"
     assert refused("nodes: 2", "a.yml")[1] == "did you mean 'nnodes'?"
+
+
+def test_yaml_without_its_package_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    message = "a.yml is a YAML file, which needs the package PyYAML: install it here, or write TOML"
+    assert refused("nnodes: 2", "a.yml")[0] == message
 
 
 def test_only_a_run_has_command_name_and_environment() -> None:
