@@ -34,7 +34,7 @@ class Places:
 
     @staticmethod
     def of(plan: Plan) -> Places:
-        """Those of a plan."""
+        """Return the hosts of a plan."""
         site = plan.site
         hosts, more = (site.hosts, site.more_hosts) if site.takes_host else ((), ())
         return Places(hosts, more, tuple(plan.settings.avoid), site.avoids, site.tells_host)
@@ -42,7 +42,7 @@ class Places:
     def where(
         self, failed: Sequence[str], taken: Collection[str], elsewhere: Sequence[str]
     ) -> Where:
-        """Where the next worker run of a slot starts.
+        """Choose where the next worker run of a slot starts.
 
         Args:
             failed: Where those before it have failed, the newest last.

@@ -32,7 +32,7 @@ _OWN = {
     *("NUM_NODES", "GPUS_PER_NODE", "ROLE"),
     *("TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS"),
 }
-"""What rdzv sets itself, or reads as an option of a worker."""
+"""Variables that rdzv sets itself, or reads as an option of a worker."""
 _ELSEWHERE = (
     "no launcher stays that could send it to the other nodes: give it to each container by the "
     "scheduler's own secrets (Kubernetes: secretKeyRef; VESSL: a secret; Slurm: sbatch --export)"
@@ -43,7 +43,7 @@ _SEALED = "; a secret, which travels sealed"
 
 @frozen
 class GivenVariables:
-    """What was given.
+    """The variables that a person gives, and where each is from.
 
     Attributes:
         passed: What every node's worker is started with.
@@ -58,14 +58,14 @@ class GivenVariables:
     sources: dict[str, str] = field(default_factory=dict)
 
     def of_slot(self, slot: int) -> dict[str, str]:
-        """Those that are no secrets, as the worker of this slot is started with them."""
+        """Return the variables that are no secrets, as the worker of this slot is started."""
         return {
             name: value.replace(SLOT, str(slot)) if name in self.by_slot else value
             for name, value in self.passed.items()
         }
 
     def explained(self) -> list[Variable]:
-        """Those that a person wants to see, with their reasons; of a secret no value."""
+        """List the variables that a person wants to see, with reasons; of a secret no value."""
         shown = {name: text_without_secrets(value) for name, value in self.passed.items()}
         shown |= dict.fromkeys(self.secrets, HIDDEN)
         return [
@@ -84,9 +84,9 @@ class GivenVariables:
         return {n: v for n, v in self.passed.items() if n not in left_out}, secrets, again
 
     def _fits_file(self, name: str, value: str) -> bool:
-        own = name in _OWN or name.startswith("RDZV_") or not SHELL_NAME.match(name)
         is_text = not any(0xD800 <= ord(character) <= 0xDFFF for character in value)
-        return not own and is_text and (SLOT not in value or name in self.by_slot)
+        is_filled = SLOT not in value or name in self.by_slot
+        return is_text and is_filled and bool(SHELL_NAME.match(name)) and not _is_own(name)
 
     def without(self, names: Iterable[str]) -> GivenVariables:
         """The same, but for those that cannot be passed on."""
@@ -101,7 +101,7 @@ def given_variables(
     *,
     symmetric: bool = False,
 ) -> GivenVariables:
-    """What was asked for.
+    """Read the variables that the options give.
 
     Args:
         settings: The options.
@@ -159,11 +159,16 @@ def check_name(name: str, given_by: str) -> None:
             f"{given_by.rstrip(':')} does not begin with the name of a variable",
             hint="a name has letters, digits and '_', and does not begin with a digit: NAME=VALUE",
         )
-    if name in _OWN or name.startswith("RDZV_"):
+    if _is_own(name):
         raise UsageError(
             f"{given_by} {name}: rdzv itself sets or reads this variable on each node",
             hint="choose another name, or use the option of 'rdzv launch' for it",
         )
+
+
+def _is_own(name: str) -> bool:
+    """Return whether rdzv itself sets or reads it on each node."""
+    return name in _OWN or name.startswith("RDZV_")
 
 
 def read_env_file(path: str, content: bytes, environ: Mapping[str, str]) -> dict[str, str]:
@@ -203,7 +208,8 @@ def _shows_secret(value: str) -> bool:
 def shown_secrets(given: GivenVariables, settings: LaunchSettings) -> list[str]:
     """Notes on secrets that others can see already, where a person has written them down."""
     written = {text.partition("=")[0] for text in settings.env if "=" in text}
-    if not (names := sorted(written & given.secrets.keys())):
+    names = sorted(n for n in written & given.secrets.keys() if given.sources[n] == "--env")
+    if not names:
         return []
     each = "their values are" if len(names) > 1 else "its value is"
     told = (

@@ -63,7 +63,7 @@ def on_named_hosts(
 
 
 def _slots(settings: LaunchSettings, placed: Sequence[Host]) -> int:
-    """How many of the machines have a slot from the beginning."""
+    """Count the machines that have a slot from the beginning."""
     if settings.nnodes is None:
         return len(placed)
     return read_size(settings.nnodes)[1] + settings.extra_nodes

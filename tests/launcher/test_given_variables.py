@@ -118,6 +118,8 @@ def test_a_person_is_told_of_secrets_that_stand_on_the_command_line() -> None:
     assert "its value is" in shown_secrets(given_variables(one, ENVIRON), one)[0]
     none = LaunchSettings(env=["HF_TOKEN", "LR=1"])
     assert shown_secrets(given_variables(none, ENVIRON), none) == []
+    both = with_sources(LaunchSettings(env=["A_KEY=of a file", "LR=1"]), {"env.A_KEY": "[env]:"})
+    assert shown_secrets(given_variables(both, ENVIRON), both) == []
 
 
 NO_NAME = "does not begin with the name of a variable"
