@@ -1,4 +1,4 @@
-# Two commands do it all: `make demo` shows a run, `make test` checks everything.
+# Three commands do it all: `make demo` shows a run, `make test-core` checks what decides, `make test` everything.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -21,7 +21,7 @@ FAULTS := tests/causes tests/faults tests/path tests/rdzv tests/attack tests/tes
 SCHEDULERS := tests/azureml tests/docker tests/kubernetes tests/prometheus tests/slurm tests/ssh tests/vessl
 FRAMEWORKS := tests/examples tests/frameworks tests/gpu tests/path tests/torchrun tests/worker/look tests/worker/warm
 FUZZ := tests/attack
-BROWSER := tests/ui
+BROWSER := tests/ui tests/features
 PLANTED := tests/simulation
 # What repeats itself at night, and what is more then than its machine can carry beside anything else.
 NIGHT := nightly or browser or faults or frameworks or fuzz or page
@@ -36,7 +36,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # ONCE_MORE=FILE runs a failed real-time test once more, alone: tests/once_more.py.
 PYTEST := -m $(if $(ONCE_MORE),tests.once_more $(abspath $(ONCE_MORE)),pytest)
 
-.PHONY: demo demo-restart demo-hang test coverage test-ui test-planted test-faults test-schedulers test-frameworks test-torch test-gpu wheels-gpu test-pythons fuzz nightly simulate bench plot profile mutate check format openapi reference wheel test-wheel release-check constraints clean
+.PHONY: demo demo-restart demo-hang test-core test-rooms test coverage test-ui test-planted test-faults test-schedulers test-frameworks test-torch test-gpu wheels-gpu test-pythons fuzz nightly simulate bench plot profile mutate check format openapi reference wheel test-wheel release-check constraints clean
 
 $(DEMO_INSTALLED): pyproject.toml constraints.txt
 	@echo "1/3 Creating a virtual environment in $(VENV) (about 5 s)"
@@ -49,7 +49,7 @@ $(DEMO_INSTALLED): pyproject.toml constraints.txt
 
 $(INSTALLED): $(DEMO_INSTALLED)
 	$(BIN)/python $(PIP_INSTALL) 'uv>=0.5'
-	$(UV_INSTALL) $(BIN)/python $(PINNED) --editable '.[launcher,demo,test]'
+	$(UV_INSTALL) $(BIN)/python $(PINNED) --editable '.[demo,test-all]'
 	touch $@
 
 ## Train a small model on 4 nodes of this machine: about 20 s, the first time 40 s (torch is compiled).
@@ -78,6 +78,24 @@ demo-hang: $(DEMO_INSTALLED)
 	@echo "Training on 4 nodes of this machine while a process hangs (about 35 s)"
 	@PATH="$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/python examples/demo_hang.py
 	@echo "Of your own run: rdzv look RUN; docs/look.md says what is looked at"
+
+# Of its own: what the core's tests need, and nothing else.
+CORE := build/venvs/core
+CORE_INSTALLED := $(CORE)/.installed
+$(CORE_INSTALLED): pyproject.toml constraints.txt
+	@echo "Installing what the core's tests need in $(CORE) (about 20 s)"
+	@$(PYTHON) -m venv $(CORE)
+	@$(CORE)/bin/python $(PIP_INSTALL) --editable '.[test]'
+	@touch $@
+
+## The core's tests: at most 30 s on two processors, without torch, a database or a browser. Which
+## they are: tests/core.py.
+test-core: $(CORE_INSTALLED)
+	$(CORE)/bin/python -m tests.core -n 2 $(PYTEST_ARGS)
+
+## Remove each feature from a copy: what else there is works on. ROOMS="metrics machines": these alone.
+test-rooms: $(CORE_INSTALLED)
+	$(CORE)/bin/python -m tests.rooms $(ROOMS)
 
 ## The everyday suite; of each property it tries a third of the examples. COUNTED=1, as in CI: and is
 ## what decides covered by its own tests?
@@ -149,7 +167,7 @@ FUZZ_SECONDS ?= 10
 FUZZ_SEED ?= 1
 FUZZ_INSTALLED := $(VENV)/.installed-fuzz
 $(FUZZ_INSTALLED): $(INSTALLED)
-	$(UV_INSTALL) $(BIN)/python $(PINNED) --editable '.[launcher,test,fuzz]'
+	$(UV_INSTALL) $(BIN)/python $(PINNED) --editable '.[test-all,fuzz]'
 	touch $@
 
 fuzz: $(FUZZ_INSTALLED)
@@ -165,8 +183,8 @@ nightly: $(FUZZ_INSTALLED)
 	RDZV_ROUNDS=$(ROUNDS) $(BIN)/python $(PYTEST) -m "$(NIGHT)" $(ALONE) $(PYTEST_ARGS)
 	$(MAKE) coverage
 	WORKERS=$(BUSY) $(BIN)/python -m tests.pythons --all 3.10 3.12 3.13
-	$(MAKE) test-wheel WHEEL=tests EXTRAS=launcher,demo,test
-	$(MAKE) test-wheel WHEEL=tests/path/test_bench.py EXTRAS=launcher,demo,test SHARE=frameworks
+	$(MAKE) test-wheel WHEEL=tests EXTRAS=demo,test-all
+	$(MAKE) test-wheel WHEEL=tests/path/test_bench.py EXTRAS=demo,test-all SHARE=frameworks
 	$(BIN)/python -m tests.attack.fuzz --seconds 120 --jobs $(BUSY)
 	$(BIN)/python -m tests.simulation --schedules $(SCHEDULES) --jobs $(BUSY)
 	$(BIN)/python -m tests.simulation.replicas --schedules $(REPLICA_SCHEDULES) --jobs $(BUSY)
@@ -198,7 +216,7 @@ profile: $(INSTALLED)
 ## hours, MUTANTS='*7' a tenth of that. See docs/internals/maintaining.md.
 MUTANTS ?=
 mutate: $(INSTALLED)
-	$(UV_INSTALL) $(BIN)/python $(PINNED) --editable '.[launcher,test,mutate]'
+	$(UV_INSTALL) $(BIN)/python $(PINNED) --editable '.[test-all,mutate]'
 	PATH="$(BIN):$$PATH" mutmut run --max-children $(BUSY) $(if $(MUTANTS),'*__mutmut_$(MUTANTS)')
 	$(BIN)/python -m tests.mutation $(if $(MUTANTS),--sample)
 
@@ -231,10 +249,10 @@ wheel: $(INSTALLED)
 	$(BIN)/python -m tests.support.venvs --build $(abspath constraints.txt) --out-dir dist .
 
 ## What may differ in the built wheel (its command, its data), in an environment and a
-## folder without the sources; then ways to install it. WHEEL=tests EXTRAS=launcher,demo,test for the whole everyday suite.
+## folder without the sources; then ways to install it. WHEEL=tests EXTRAS=demo,test-all for the whole everyday suite.
 ## A .pth file lets the tests import what is the wheel's own.
 WHEEL ?= tests/launcher/test_rdzv_command.py tests/schedulers/test_own_profile.py
-EXTRAS ?= launcher,test
+EXTRAS ?= test-all
 test-wheel: wheel
 	rm -rf build/wheel && mkdir -p build/wheel
 	$(PYTHON) -m venv --without-pip build/wheel/venv

@@ -10,8 +10,8 @@ from bench.machine import describe, watching
 from bench.meeting import meeting
 from bench.registry import raise_file_limit
 from bench.rows import HEADER, Figure, Report
-from rendezvous.wire.machine import GpuSample, MachineSample
-from worker.agent.machine_samples import SAMPLE_SECONDS, SAMPLES_A_SECOND
+from features.machines import TOPIC
+from features.machines.wire import GpuSample, MachineSample
 
 _TARGET_PERCENT = 0.5
 _GIB = 1 << 30
@@ -48,7 +48,7 @@ def of_registry(nodes: int, rounds: int) -> Iterator[Figure]:
         met.open()
         found = met.machines(rounds, sample())
     each = statistics.median(found) / nodes
-    share = 100 * nodes * each / max(SAMPLE_SECONDS, nodes / SAMPLES_A_SECOND)
+    share = 100 * nodes * each / TOPIC.pause(nodes)
     note = f"{1e6 * each:.0f} us for each sample of eight GPUs"
     yield Figure("machines", nodes, round(share, 2), "% core", _TARGET_PERCENT, rounds, note=note)
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+import sys
 import textwrap
 from collections.abc import Mapping
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from worker.program.terminal import can_redraw
 
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
 _USUAL_WIDTH = 80
 """Of a terminal that does not tell."""
+_WIDTH_OF_A_FILE = 200
 _INDENT = 4
 _LEAST_ROOM = 24
 """Cells; in a narrower column words would stand one below the other."""
@@ -60,3 +65,11 @@ def fold(line: str, width: int | None, at: int = 0) -> list[str]:
     return textwrap.wrap(
         line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     ) or [line]
+
+
+def show(drawn: RenderableType) -> None:
+    """Print on standard output; where that is no terminal, in lines as long as they have to be."""
+    from rich.console import Console
+
+    width = None if sys.stdout.isatty() else _WIDTH_OF_A_FILE
+    Console(file=sys.stdout, highlight=False, width=width).print(drawn)

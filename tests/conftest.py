@@ -17,8 +17,11 @@ from hypothesis import settings
 
 from tests.frameworks.environments import ENVIRONMENTS, takes_all
 from tests.once_more import note_marks
+from tests.support.browser import browser, context, opened
 from tests.support.missing import CHROMIUM, give_up
 from tests.support.nightly import examples
+
+__all__ = ["browser", "context", "opened"]
 
 
 @functools.cache
@@ -60,6 +63,12 @@ def requires_browser() -> str | None:
     return None if importlib.util.find_spec("playwright") else "playwright is not installed"
 
 
+@functools.cache
+def requires_plot() -> str | None:
+    """Say why no picture can be drawn here; None when one can."""
+    return None if importlib.util.find_spec("matplotlib") else "matplotlib is not installed"
+
+
 def missing_programs(*programs: str) -> str | None:
     """Say which of the programs that a mark names are not here; None when all are."""
     missing = [program for program in programs if shutil.which(program) is None]
@@ -77,6 +86,7 @@ def missing_framework(environment: str = "", *programs: str) -> str | None:
 
 _REQUIREMENTS: dict[str, Callable[[], str | None]] = {
     "browser": requires_browser,
+    "plot": requires_plot,
     "netns": requires_netns,
     "torch": requires_torch,
     "faults": requires_faults,

@@ -28,7 +28,7 @@ MORE = (
     *("tests/rendezvous/test_log_views.py", "tests/rendezvous/test_replica.py"),
     *("tests/rendezvous/test_restart_call.py", "tests/rendezvous/test_stalling.py"),
     *("tests/worker/agent/test_properties.py", "tests/worker/agent/test_running.py"),
-    *("tests/worker/agent/test_visiting.py", "tests/worker/evidence/test_machine_reader.py"),
+    *("tests/worker/agent/test_visiting.py", "tests/features/machines/test_reader.py"),
     *("tests/worker/test_offer.py", "tests/worker/test_plugin.py"),
     "tests/worker/test_preflight.py",
 )

@@ -30,8 +30,10 @@ PACKAGES = (
     "pytest",
     *("pyyaml", "uv"),
 )
-"""Of the extra `test`, those whose names begin so."""
+"""Of the extras `test` and `test-all`, those whose names begin so."""
 PURE = {
+    "tests/features/machines": ("node", "page_usage", "view"),
+    "tests/features/metrics": ("node", "page_curves", "page_ranks", "page_series", "view"),
     "tests/launcher": (
         *(
             "adopt",
@@ -43,8 +45,6 @@ PURE = {
             "given_variables",
             "hostlist",
             "losses",
-            "machines",
-            "metrics",
             "options",
         ),
         "plan",
@@ -104,11 +104,11 @@ PURE = {
         "stall",
     ),
     "tests/rendezvous/pace": ("judge", "steps", "timeline", "waits", "watch"),
-    "tests/ui": ("curves", "door", "page", "phases", "save", "sessions", "slot_rows", "told"),
+    "tests/ui": ("door", "page", "phases", "save", "sessions", "slot_rows", "told"),
     "tests/worker": (
         *("accelerate", "address", "choice", "contracts", "family", "frameworks", "frameworks_mpi"),
         *("frameworks_page", "grace", "hosts", "hosts_plan", "hosts_text", "launcher_lines"),
-        *("metrics", "nccl", "needs", "outer"),
+        *("nccl", "needs", "outer"),
         *(
             "own_environment",
             "own_restarts",
@@ -131,7 +131,7 @@ PURE = {
             "held_watch",
             "joining",
         ),
-        *("last_words", "leaving", "looking", "machine_samples", "node", "quiet", "reports"),
+        *("last_words", "leaving", "looking", "node", "publishing", "quiet", "reports"),
         *("restarting", "secrets", "standing_by", "viewing", "watching", "worlds"),
     ),
     "tests/worker/evidence": ("groups", "held_back", "kernel_log", "places", "rank_processes"),
@@ -197,8 +197,9 @@ def environment(version: str, python: Path) -> Path:
         if not mark.exists() or mark.stat().st_mtime < project.stat().st_mtime:
             subprocess.run([python, "-m", "venv", "--clear", home], check=True)
             text = project.read_text(encoding="utf-8")
-            extra = text.partition("\ntest = [\n")[2].partition("\n]")[0]
-            wanted = [w for w in re.findall(r'"([^"]+)"', extra) if w.startswith(PACKAGES)]
+            extras = re.findall(r"\ntest(?:-all)? = \[\n(.*?)\n\]", text, re.S)
+            words = re.findall(r'"([^"]+)"', "\n".join(extras))
+            wanted = [word for word in words if word.startswith(PACKAGES)]
             oldest = f'requires-python = ">={version}"' in text
             resolution = "lowest-direct" if oldest else "highest"
             install(own, "--editable", f"{ROOT}[launcher]", UV_RESOLUTION=resolution)

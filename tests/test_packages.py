@@ -24,7 +24,7 @@ from rendezvous.compat import tomllib
 from tests.support.sources import nodes, tree_of
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("rendezvous", "worker", "launcher")
+PACKAGES = ("rendezvous", "worker", "launcher", "features")
 IMPURE_BUILTINS = {"open", "input", "print", "exec", "eval", "__import__"}
 OF_THE_LAUNCHER = {
     "cryptography",
@@ -265,7 +265,7 @@ def test_a_node_needs_the_packages_of_the_core_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("folder", "extras"), [("bench", ("bench",)), ("tests", ("demo", "fuzz", "test"))]
+    ("folder", "extras"), [("bench", ("bench",)), ("tests", ("demo", "fuzz", "test", "test-all"))]
 )
 def test_a_checkout_needs_what_its_extras_declare(folder: str, extras: tuple[str, ...]) -> None:
     assert needed(imported_below(folder)) - declared("launcher", *extras) == set()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import pure_coverage, pythons
+from tests import core, pure_coverage, pythons
 
 ROOT = Path(__file__).parent.parent
 SHARES = {
@@ -56,3 +56,13 @@ def test_what_is_tested_on_every_python_is_there() -> None:
 def test_what_is_counted_is_there_and_pure_tests_are_named_once() -> None:
     assert [path for path in pure_coverage.MORE if not (ROOT / path).is_file()] == []
     assert {*pure_coverage.MORE} & {*pythons.pure()} == set()
+
+
+def test_what_the_core_leaves_out_is_there_and_below_its_folders() -> None:
+    left_out = [path for paths in core.LEFT_OUT.values() for path in paths]
+    assert [path for path in left_out if not [*ROOT.glob(path)]] == []
+    assert [
+        path for path in left_out if not path.startswith(tuple(f"{f}/" for f in core.FOLDERS))
+    ] == []
+    assert len({*left_out}) == len(left_out)
+    assert {*core.MARKS} > SHARES

@@ -24,7 +24,7 @@ from launcher.cli import runs as cli_runs
 from launcher.cli.completion import COMPLETE, completion, files
 from launcher.cli.docs import docs
 from launcher.cli.given import written
-from launcher.cli.help import EXIT_CODES, SettingsCommand
+from launcher.cli.help import EXIT_CODES, SettingsCommand, feature_commands
 from launcher.cli.logs import logs
 from launcher.cli.look import look
 from launcher.cli.of_group import OfGroup, group_token
@@ -333,5 +333,5 @@ token.add_command(token_view)
 _OTHERS = (token, tenant, rsh, wait_for, *cli_checks.COMMANDS, cli_runs.replay, report, docs)
 _FOR_OTHERS = (completion, plugin_path)
 _ABOUT_RUNS = (*cli_run_file.COMMANDS, *cli_runs.COMMANDS, logs, look, ui)
-for _command in (*_ABOUT_RUNS, *_OTHERS, *_FOR_OTHERS):
+for _command in (*_ABOUT_RUNS, *_OTHERS, *_FOR_OTHERS, *feature_commands()):
     main.add_command(_command)

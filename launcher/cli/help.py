@@ -10,6 +10,7 @@ import click
 
 from launcher.cli.given import KnownFlag, spelled_out
 from launcher.options import OrBare, SettingsOption
+from rendezvous.feature import declared
 from rendezvous.wire.errors import ExitCode
 from worker.settings import GROUPS
 
@@ -29,7 +30,7 @@ SECTIONS = {
         "prune",
     ),
     "Check machines": ("doctor", "bench", "schedulers"),
-    "Look closer": ("metrics", "replay", "report", "docs", "schema"),
+    "Look closer": ("replay", "report", "docs", "schema"),
     "Build on rdzv": (
         "serve",
         "worker",
@@ -41,7 +42,7 @@ SECTIONS = {
         "plugin-path",
     ),
 }
-"""The commands in the order of `rdzv --help`."""
+"""The commands in the order of `rdzv --help`; `feature_commands` adds to them."""
 
 
 TYPED = f"{__name__}.typed"
@@ -60,6 +61,17 @@ class WithExitCodes(click.Command):
             return
         with formatter.section("Exit codes (else the program's own, 128 + n for signal n)"):
             formatter.write_dl([(f"{code.value:>3}", code.help) for code in ExitCode])
+
+
+def feature_commands() -> list[click.Command]:
+    """The commands of the features; from now on each stands first under its heading."""
+    found = []
+    for feature in declared():
+        for heading, commands in feature.commands.items():
+            of_it = [one.load() for one in commands]
+            SECTIONS[heading] = (*(str(one.name) for one in of_it), *SECTIONS.get(heading, ()))
+            found += of_it
+    return found
 
 
 def write_commands(group: click.Group, text: click.HelpFormatter) -> None:

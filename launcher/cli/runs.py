@@ -1,4 +1,4 @@
-"""The commands for runs that are there: status, metrics, cancel, restart, drain, replay."""
+"""The commands for runs that are there: status, cancel, restart, drain, replay."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from launcher.cli.completion import run_ids
 from launcher.cli.process import exit_with, need_launcher_packages
 from launcher.options import NotANumber, WholeNumberFrom
 from rendezvous.door import own_command
+from rendezvous.feature import declared
 from rendezvous.wire.errors import ExitCode, UsageError
 from rendezvous.wire.words import printable
 from worker.program.state_home import home_with
@@ -76,6 +78,16 @@ def _look_into(folder: Path) -> None:
         ) from exc
 
 
+_VIEWS = {name: view for feature in declared() for name, view in feature.views.items()}
+
+
+def _with_views(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the flags of the features' views."""
+    for name, view in reversed(_VIEWS.items()):
+        command = click.option(f"--{name}", is_flag=True, help=view.help)(command)
+    return command
+
+
 @click.command()
 @click.argument("run", required=False, shell_complete=run_ids)
 @STATE_DIR
@@ -95,11 +107,7 @@ def _look_into(folder: Path) -> None:
     help="Show which nodes reach each other. With FILE (.svg, .png or .pdf), draw it.",
 )
 @click.option("--epochs", is_flag=True, help="Show how each start of the programs ended.")
-@click.option(
-    "--machines",
-    is_flag=True,
-    help="Show each node's machine: CPUs, memory, disks, GPUs and versions.",
-)
+@_with_views
 @click.option(
     "--all", "everything", is_flag=True, help="List all launches, not only the newest 20."
 )
@@ -113,9 +121,9 @@ def status(
     checks: bool,
     matrix: str | None,
     epochs: bool,
-    machines: bool,
     everything: bool,
     as_json: bool,
+    **views: bool,
 ) -> None:
     """List what was launched on this machine, newest first, or show one run.
 
@@ -129,8 +137,9 @@ def status(
     need_launcher_packages()
     from launcher.show.parts import check_parts, refuse_parts, show_parts
 
-    given = {"--env": env_node, "--checks": checks or None, "--matrix": matrix}
-    given |= {"--epochs": epochs or None, "--machines": machines or None}
+    given: dict[str, object] = {"--env": env_node, "--checks": checks or None, "--matrix": matrix}
+    given |= {"--epochs": epochs or None}
+    given |= {f"--{name}": view if views[name] else None for name, view in _VIEWS.items()}
     asked = {flag: value for flag, value in given.items() if value is not None}
     check_parts(asked, run, as_json=as_json)
     if (registry := at_registry(partial(root_folder, state_dir, run), run, url)) is not None:
@@ -153,34 +162,6 @@ def status(
         from launcher.show.status import show_status
 
         exit_with(show_status(root, run, as_json=as_json))
-
-
-@click.command()
-@click.argument("run", shell_complete=run_ids)
-@STATE_DIR
-@click.option(
-    "--plot",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Draw each value over the steps: .svg, .png or .pdf.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print each row as a JSON object.")
-def metrics(run: str, state_dir: Path | None, plot: Path | None, as_json: bool) -> None:
-    """Show the values that a run's program has sent, such as its loss.
-
-    'rdzv docs metrics' says how a program sends them.
-
-    \b
-    Example:
-      rdzv metrics llama-7b --plot loss.svg
-    """
-    need_launcher_packages()
-    from launcher.show.metrics import show_metrics
-
-    if plot is not None and as_json:
-        raise UsageError("--plot and --json exclude each other", hint="give one of them")
-    root, run = folder_and_run(state_dir, run)
-    exit_with(show_metrics(root, run, as_json=as_json, plot=plot))
 
 
 @click.command()
@@ -425,4 +406,4 @@ def _journal(word: str, state_dir: Path | None) -> Path:
     return find_run(root, run).journal
 
 
-COMMANDS: tuple[click.Command, ...] = (status, metrics, cancel, restart, drain, prune)
+COMMANDS: tuple[click.Command, ...] = (status, cancel, restart, drain, prune)

@@ -112,8 +112,13 @@ class FollowEvents(Answerable):
 
 
 @frozen
-class FetchMetrics(Answerable):
-    """Keep what the programs have sent. `Done`, whatever comes of it."""
+class RunFeatures(Answerable):
+    """Run the features' parts to their ends. `Done`, whatever comes of them."""
+
+
+@frozen
+class FinishFeatures:
+    """Have the features' parts do what they do last, and end."""
 
 
 @frozen
@@ -122,11 +127,6 @@ class FetchWords(Answerable):
 
 
 # --- files
-
-
-@frozen
-class KeepMachines(Answerable):
-    """Write down how the nodes' machines stood last. `Done`, whatever comes of it."""
 
 
 @frozen
@@ -263,4 +263,4 @@ class End:
     outcome: Outcome
 
 
-Action = Answerable | Note | TryAgain | BreakOff | Show | Say | CloseBoard | End
+Action = Answerable | FinishFeatures | Note | TryAgain | BreakOff | Show | Say | CloseBoard | End

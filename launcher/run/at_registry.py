@@ -20,11 +20,11 @@ import click
 from launcher.run.elsewhere import Elsewhere
 from launcher.show.logs import show_logs
 from launcher.show.run_list import Row, table_lines
-from launcher.show.status import print_status
+from launcher.show.status import live_parts, print_status
 from launcher.terminal import fold_lines, width_of
 from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.join_string import RegistryString, ViewString
-from rendezvous.wire.errors import NotFound, RdzvError, UsageError
+from rendezvous.wire.errors import NotFound, UsageError
 from rendezvous.wire.run import Phase, RunStatus
 
 
@@ -75,10 +75,9 @@ def _row(status: RunStatus) -> Row:
 async def show_run(registry: RegistryString, run: str, *, as_json: bool) -> int:
     """Print all that the registry knows of one run."""
     async with client_of(registry, run) as client:
-        status, metrics = await client.status(run), None
-        with contextlib.suppress(RdzvError):
-            metrics = await client.metrics(run)
-    print_status(status, metrics, {}, as_json=as_json)
+        status = await client.status(run)
+        parts = await live_parts(client, status)
+    print_status(status, parts, {}, as_json=as_json)
     return 0
 
 

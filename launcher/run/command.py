@@ -148,8 +148,9 @@ def _begin(prepared: Preparation, world: LaunchEnvironment) -> Coroutine[Any, An
                 world.echo(before)
         world.fork("_registry", int(prepared.standing is None))
         if nodes := prepared.nodes_here:
-            from worker.agent import run_agent  # noqa: F401 (once, for all of the forks)
+            from worker.agent import load_parts  # once, for all of the forks
 
+            load_parts()
             world.fork("worker", nodes)
     except BaseException:
         state.release()

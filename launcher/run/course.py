@@ -42,6 +42,8 @@ CREATE_PAUSE_SECONDS: Final = 0.05
 TELL_FAILURE_SECONDS: Final = 3.0
 TELL_FAILURE_WAIT_SECONDS: Final = 0.5
 LAST_EVENTS_SECONDS: Final = 3.0
+LAST_OF_FEATURES_SECONDS: Final = 5.0
+"""As long as one request may take."""
 
 
 class Stage(StrEnum):
@@ -53,7 +55,7 @@ class Stage(StrEnum):
     LEAVING = "leaving"
     """The result is known, and the nodes learn it."""
     PARTING = "parting"
-    """The last metrics and events are fetched."""
+    """The features finish, and the last events are fetched."""
     FAILING = "failing"
     """The nodes learn that their launcher gives up."""
     ENDING = "ending"
@@ -77,8 +79,6 @@ class Course:
         refused: Why it never began.
         fault: The action that failed as nobody expected; its error is the shell's to raise.
         sent_secrets: This launcher has begun to send the sealed variables.
-        fetching: How many are under way of the last metrics, how the machines stood last, and the
-            last words of the ranks.
     """
 
     facts: LaunchFacts
@@ -93,7 +93,6 @@ class Course:
     verdict: Verdict | None = None
     refused: Trouble | None = None
     fault: int | None = None
-    fetching: int = 0
     sent_secrets: bool = False
 
     def begin(self, ground: Ground, own: tuple[Left, ...], now: float) -> None:
@@ -121,7 +120,7 @@ class Course:
             self.fail(failure, now)
         elif self.stage is Stage.LEAVING and not self.following.awaits_errands():
             self.go_if_possible(now)
-        elif self.stage is Stage.PARTING and not self.fetching:
+        elif self.stage is Stage.PARTING and not self.desk.has_open("features", "last words"):
             self._part(now)
 
     def created(self, said: Answer, now: float) -> None:
@@ -171,8 +170,8 @@ class Course:
         them, as one does that was restarted. A try that fails is made again with a later status;
         one that is under way is not broken off, however fast they come."""
         missing = status.wants_secrets or not self.sent_secrets
-        is_open = any(owner == "secrets" for owner, _ in self.desk.open.values())
-        if self.facts.sends_secrets and missing and status.result is None and not is_open:
+        may_send = status.result is None and not self.desk.has_open("secrets")
+        if self.facts.sends_secrets and missing and may_send:
             self.sent_secrets = True
             self.desk.send("secrets", do.SendSecrets)
 
@@ -180,12 +179,11 @@ class Course:
         """Fetch what is left to fetch, once the nodes may be left alone; whether they may."""
         if not self.leaving.may_go(now):
             return False
-        self.stage, self.fetching = Stage.PARTING, 2
+        self.stage = Stage.PARTING
         self.following.stop_asking()
-        self.desk.send("last metrics", do.FetchMetrics)
-        self.desk.send("last machines", do.KeepMachines)
+        self.desk.do(do.FinishFeatures())
+        self.desk.look_at("fetched", now + LAST_OF_FEATURES_SECONDS)
         if self._has_last_words():
-            self.fetching += 1
             self.desk.send("last words", do.FetchWords)
         return True
 
@@ -252,7 +250,7 @@ class Course:
         self.stage = Stage.ENDING
         self.following.stop()
         self.desk.drop("create", "cancel", "tell failure", "leave", "parted")
-        self.desk.drop("last metrics", "last machines", "last words")
+        self.desk.drop("fetched", "last words")
         self.child.let_go()
         self.slots.end.begin(now)
 

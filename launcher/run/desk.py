@@ -60,6 +60,10 @@ class Desk:
         """An answer came: its owner and the action; None for one that nobody waits for."""
         return self.open.pop(number, None)
 
+    def has_open(self, *owners: Hashable) -> bool:
+        """Whether an answer to one of these is awaited."""
+        return any(owner in owners for owner, _ in self.open.values())
+
     def break_off(self, number: int | None) -> None:
         """End what is under way; None or an unknown id: nothing."""
         if number is not None and self.open.pop(number, None) is not None:

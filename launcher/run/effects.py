@@ -6,30 +6,23 @@ Nothing is decided: whether to try again, what comes first and when to give up i
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from launcher.run import actions as do
 from launcher.run import inputs
-from launcher.run.environment import (
-    Child,
-    LaunchEnvironment,
-    MetricsKeeper,
-    WordsKeeper,
-    registry_log,
-)
+from launcher.run.environment import Child, LaunchEnvironment, WordsKeeper, registry_log
 from launcher.run.footing import Footing, Surveyor
 from launcher.run.inputs import Input
+from launcher.run.port import LauncherPort, run_features
 from launcher.run.preparation import Preparation
 from launcher.run.scheduling import Remains, Scheduling
 from launcher.run.sentences import EndsRun
 from launcher.run.values import ErrorKind, Fresh, Trouble, Verdict
 from launcher.run.words import Names, cancel_reason, detail_of, lines, result_of
 from launcher.show.board import Board
-from launcher.state.state_dir import MACHINES, StateDir, outlives_launch
+from launcher.state.state_dir import StateDir, outlives_launch
 from rendezvous.talk.client import RegistryClient
-from rendezvous.talk.machines import run_machines
 from rendezvous.talk.sealed import send_secrets
 from rendezvous.wire.errors import Cause, RdzvError
 from rendezvous.wire.run import Result, RunReport, SlotNews, SlotState
@@ -97,7 +90,7 @@ class Effects:
         self._scheduling = Scheduling(state.ledger, self.remains, world.jitter)
         self._clients: Clients | None = None
         self._footing: Footing | None = None
-        self._keeper: MetricsKeeper | None = None
+        self._port: LauncherPort | None = None
         self._words: WordsKeeper | None = None
         self._child: Child | None = None
         self._said_end = False
@@ -137,6 +130,9 @@ class Effects:
                     self._board.say(line)
             case do.CloseBoard():
                 self._board.close()
+            case do.FinishFeatures():
+                assert self._port is not None
+                self._port.part()
             case do.Note():
                 self._scheduling.note(action)
             case do.TryAgain(id=number):
@@ -159,12 +155,12 @@ class Effects:
                 return await self._close_child(action)
             case do.FollowEvents():
                 return await self._follow_events(action)
-            case do.FetchMetrics():
-                return await self._fetch_metrics(action)
+            case do.RunFeatures():
+                assert self._port is not None
+                await run_features(self._port)
+                return inputs.Done(action.id)
             case do.FetchWords():
                 return await self._fetch_words(action)
-            case do.KeepMachines():
-                return await self._keep_machines(action)
             case do.WriteResult():
                 return self._write_result(action.id, action.verdict)
         try:
@@ -219,6 +215,7 @@ class Effects:
         if self._clients is not None:
             await self._clients.close()
         self._footing, self._clients = footing, Clients.of(footing, self._world)
+        self._port = LauncherPort(self._clients.viewer, self._state, self._board.say)
         self._scheduling.begin(footing, self._feed)
 
     # --- the registry -------------------------------------------------------------------------
@@ -258,14 +255,6 @@ class Effects:
             return True
         return False
 
-    async def _fetch_metrics(self, action: do.FetchMetrics) -> Input:
-        if self._keeper is None:
-            assert self._clients is not None
-            viewer = self._clients.viewer
-            self._keeper = self._world.keeper(viewer, self._state, self._board.say)
-        await self._keeper.fetch()
-        return inputs.Done(action.id)
-
     async def _fetch_words(self, action: do.FetchWords) -> Input:
         if self._words is None:
             assert self._clients is not None
@@ -291,14 +280,6 @@ class Effects:
         report = await self._clients.viewer.checks(self._state.run)
         self._state.write("report.json", report.model_dump_json().encode())
         return report
-
-    async def _keep_machines(self, action: do.KeepMachines) -> Input:
-        """They are gone when somebody asks; a registry that knows none ends nothing."""
-        assert self._clients is not None
-        with contextlib.suppress(RdzvError):
-            found = await run_machines(self._clients.viewer, self._state.run)
-            self._state.write(MACHINES, found.model_dump_json(exclude_defaults=True).encode())
-        return inputs.Done(action.id)
 
     def _write_result(self, number: int, verdict: Verdict) -> Input:
         self.result = result_of(verdict, self._names)

@@ -1,18 +1,19 @@
 """A run that was launched on another machine: kept up to date in a folder of this one while it is
 looked at, so that it is read as if it had been launched here.
 
-The folder has what its registry tells: the record, the nodes and their ranks, and the metrics. It
-has no secret, and goes with this process.
+The folder has what its registry tells: the record, the nodes and their ranks, and what features
+keep of it. It has no secret, and goes with this process.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from launcher.run.metrics_file import MetricsFile
+from launcher.run.port import LauncherPort, run_features
 from launcher.state.launch_record import LaunchRecord
 from launcher.state.state_dir import StateDir
 from rendezvous.talk.client import RegistryClient
@@ -80,8 +81,10 @@ class Elsewhere:
         run, clock = self._view.run, asyncio.get_running_loop().time
         last: RunStatus | None = None
         answered_at = clock()
-        async with RegistryClient(self._place, self._view.read) as client:
-            rows = MetricsFile(client, self.state, lambda _: None)
+        async with (
+            RegistryClient(self._place, self._view.read) as client,
+            self._features(client) as port,
+        ):
             while True:
                 runs = last is not None and last.phase is Phase.RUNNING
                 after, wait = (last.version, _WAIT_SECONDS) if last and runs else (-1, 0.0)
@@ -90,7 +93,7 @@ class Elsewhere:
                     last = await client.status(run, after=after, wait=wait)
                     answered_at = clock()
                     self.state.write("status.json", last.model_dump_json().encode())
-                    await rows.fetch()
+                    port.wake()
                     if last.phase is Phase.RUNNING:
                         pause = _PAUSE_A_SLOT * len(last.slots)
                 silent = clock() - answered_at
@@ -102,3 +105,15 @@ class Elsewhere:
         if last.result is not None:
             self.state.write_result(last.result)
         self.state.release()
+
+    @contextlib.asynccontextmanager
+    async def _features(self, client: RegistryClient) -> AsyncIterator[LauncherPort]:
+        """Run their parts meanwhile; they do nothing last, as the registry may have ended."""
+        port = LauncherPort(client, self.state, lambda _: None)
+        running = asyncio.create_task(run_features(port))
+        try:
+            yield port
+        finally:
+            running.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await running

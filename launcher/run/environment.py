@@ -67,13 +67,6 @@ class Child(Protocol):
         """TERM, and KILL after so many seconds; returns when it has ended."""
 
 
-class MetricsKeeper(Protocol):
-    """What keeps the programs' metrics."""
-
-    async def fetch(self) -> None:
-        """Keep what is new at the registry; what fails here ends nothing."""
-
-
 class WordsKeeper(Protocol):
     """What keeps the last words of the ranks."""
 
@@ -149,14 +142,6 @@ class LaunchEnvironment:
         from rendezvous.talk.client import RegistryClient  # not needed before the first line
 
         return RegistryClient(place, credential, request_seconds=request_seconds)
-
-    def keeper(
-        self, viewer: RegistryClient, state: StateDir, say: Callable[[str], None]
-    ) -> MetricsKeeper:
-        """What writes metrics into the run's folder."""
-        from launcher.run.metrics_file import MetricsFile  # not needed before the go
-
-        return MetricsFile(viewer, state, say)
 
     def words_keeper(
         self, admin: RegistryClient, state: StateDir, say: Callable[[str], None]

@@ -1,4 +1,4 @@
-"""What a launch follows: the run's status, what is kept of it, events and metrics. Pure."""
+"""What a launch follows: the run's status, what is kept of it, and events. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from rendezvous.wire.node import Finding
 from rendezvous.wire.run import Phase, RunStatus
 
 STATUS_WAIT_SECONDS: Final = 2.0
-METRICS_SECONDS: Final = 1.0
 WORDS_SECONDS: Final = 5.0
 """From the end of an epoch until what its ranks have printed last is fetched: their nodes send it
 once their programs are gone, beside the next start."""
@@ -89,16 +88,16 @@ class Following:
         self.events_after = seen
         self._ask()
         self.desk.send("events", do.FollowEvents, seen)
-        self.desk.look_at("metrics", now + METRICS_SECONDS)
+        self.desk.send("features", do.RunFeatures)
 
     def stop(self) -> None:
         """Follow it no longer."""
-        self.desk.drop("status", "keep", "checks", "events", "metrics", "words", "errands")
+        self.desk.drop("status", "keep", "checks", "events", "features", "words", "errands")
         self.desk.drop("secrets")
 
     def stop_asking(self) -> None:
-        """What is known is enough; the events go on."""
-        self.desk.drop("status", "keep", "checks", "metrics", "words", "errands", "secrets")
+        """What is known is enough; the events and the features go on."""
+        self.desk.drop("status", "keep", "checks", "words", "errands", "secrets")
 
     def say_once(self, sentence: sentences.Sentence) -> None:
         """Say it, unless it was said."""
@@ -242,18 +241,12 @@ class Following:
             self.desk.forget("events")
             self.desk.send("events", do.FollowEvents, self.events_after)
 
-    def metrics_kept(self, now: float) -> None:
-        """The next ones in a while."""
-        self.desk.look_at("metrics", now + METRICS_SECONDS)
-
     def look(self, name: str, now: float) -> None:
         """Its time has come."""
         if name == "status":
             self.ask_again(now)
         elif name == "events":
             self.desk.send("events", do.FollowEvents, self.events_after)
-        elif name == "metrics":
-            self.desk.send("metrics", do.FetchMetrics)
         elif name == "words":
             self.desk.send("words", do.FetchWords)
         elif name == "errands":

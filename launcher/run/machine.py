@@ -29,8 +29,7 @@ from launcher.run.slots import Slots
 from launcher.run.values import EndedAtOnce, EndedBeforeBegun, LaunchFacts, Refusal
 from rendezvous.wire.run import Phase
 
-_LAST = ("last metrics", "last machines", "last words")
-_SHOWN = ("events", "metrics", "words", *_LAST)
+_SHOWN = ("events", "features", "words", "last words")
 """What is shown or kept for people alone."""
 
 CANCEL_SECONDS: Final = 10.0
@@ -133,14 +132,10 @@ class Machine:
                 self.following.checks_came(said, now)
             case "events", _:
                 self.following.events_ended(said, now)
-            case "metrics", _:
-                self.following.metrics_kept(now)
             case "secrets", inputs.Done() | inputs.Unanswered():
                 pass  # the next status says whether the registry has them
-            case "words", _:
-                pass  # those of the next epoch are fetched when it has ended
-            case part, _ if part in _LAST:
-                self.course.fetching -= 1
+            case "features" | "words" | "last words", _:
+                pass  # the words of the next epoch are fetched when it has ended
             case "cancel", _:
                 self._cancelled(said, now)
             case "tell failure", _:
@@ -189,6 +184,8 @@ class Machine:
                 self._cancel()
             case "leave" if self.course.stage is Stage.LEAVING:
                 self.course.go_if_possible(now)
+            case "fetched":
+                self.desk.drop("features")
             case "parted" if self.course.stage is Stage.PARTING:
                 self.course.end(now)
             case "settled":

@@ -13,7 +13,7 @@ from dataclasses import asdict
 import click
 
 from launcher.option_values import known_check
-from launcher.show.machines import OF_ITS_GROUP, gpu_words, rdma_words
+from launcher.show.hardware import OF_ITS_GROUP, gpu_words, rdma_words
 from launcher.show.registry import check_registry
 from launcher.show.starter import check_torchrun, complete
 from launcher.terminal import fold, width_of

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from rendezvous.feature import View
 from rendezvous.wire.errors import UsageError
 
 _NEEDS = {"--env": "--env NODE"}
@@ -42,7 +43,7 @@ async def show_parts(root: Path, run: str, asked: Mapping[str, Any], *, as_json:
     Args:
         root: The folder of all runs.
         run: The run.
-        asked: The flags, each with its value.
+        asked: The flags, each with its value; of a feature, its view.
         as_json: Whether to print JSON.
     """
     code = 0
@@ -75,6 +76,6 @@ def _shown(
 
             return show_epochs(root, run, as_json=as_json)
         case _:
-            from launcher.show.run_machines import show_machines
-
-            return show_machines(root, run, as_json=as_json)
+            assert isinstance(value, View)
+            shown: Coroutine[Any, Any, int] = value.show.load()(root, run, as_json=as_json)
+            return shown

@@ -5,29 +5,54 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
 from launcher.show.former import former_lines, former_values
 from launcher.show.last_line import last_line
-from launcher.show.metrics import read_metrics
-from launcher.show.progress import draw_metrics, show
 from launcher.show.run_list import FACTS_AT, facts, row_of
 from launcher.show.slot_table import draw
 from launcher.state.find_run import find_run, registry_of
 from launcher.state.state_dir import StateDir
-from launcher.terminal import fold_lines, width_of
-from rendezvous.wire.errors import RdzvError, Unavailable
-from rendezvous.wire.metrics import RunMetrics
+from launcher.terminal import fold_lines, show, width_of
+from rendezvous.feature import declared
+from rendezvous.talk.client import RegistryClient
+from rendezvous.wire.errors import Unavailable
 from rendezvous.wire.run import RunStatus
 from rendezvous.wire.words import printable
 
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
 _WORDS_AT = len("rdzv: ")
 _REFUSED_AT = len("refused: ")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a feature adds to the status of a run in progress.
+
+    Attributes:
+        values: To the JSON document.
+        draw: Draws what stands below the slots; None: nothing does.
+    """
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    draw: Callable[[], RenderableType] | None = None
+
+
+class StatusPart(Protocol):
+    """What `Feature.status` makes."""
+
+    async def live(self, client: RegistryClient, status: RunStatus) -> Shown:
+        """What is shown of a run in progress."""
+
+    def ended(self, state: StateDir) -> Sequence[str]:
+        """Lines below the facts of a run that has ended, each a name of 9 columns and words."""
 
 
 async def show_status(root: Path, run: str, *, as_json: bool) -> int:
@@ -42,39 +67,70 @@ async def show_status(root: Path, run: str, *, as_json: bool) -> int:
             return 0
         width = width_of(sys.stdout)
         lines = [*facts(row), f"files    {state.path}"]
-        if any(True for _ in read_metrics(state)):
-            lines.append(f"metrics  rdzv metrics {run}")
+        lines += _ended_lines(state)
         click.echo(fold_lines("\n".join(lines), width, FACTS_AT))
         words = last_line(run, result, state, whole=True, apart=width is not None)
         click.echo(fold_lines(words, width, _WORDS_AT))
         _echo_former(state)
         return 0
-    status = await _ask(state)
-    print_status(status, await _ask_metrics(state), former_values(state), as_json=as_json)
+    async with registry_of(state) as client:
+        status = await _ask(client, state)
+        parts = await live_parts(client, status)
+    print_status(status, parts, former_values(state), as_json=as_json)
     if not as_json:
         _echo_former(state)
     return 0
 
 
+async def live_parts(client: RegistryClient, status: RunStatus) -> list[Shown]:
+    """What the features add to the status of a run in progress."""
+    found = []
+    for name, part in _parts():
+        with _for_itself(name):
+            found.append(await part.live(client, status))
+    return found
+
+
+def _ended_lines(state: StateDir) -> Iterator[str]:
+    for name, part in _parts():
+        with _for_itself(name):
+            yield from part.ended(state)
+
+
+def _parts() -> Iterator[tuple[str, StatusPart]]:
+    for feature in declared():
+        if feature.status is not None:
+            yield feature.name, feature.status.load()()
+
+
+@contextlib.contextmanager
+def _for_itself(name: str) -> Iterator[None]:
+    """A feature that fails costs a line, and not the status."""
+    try:
+        yield
+    except Exception as exc:  # noqa: BLE001 (a fault of the feature's own)
+        click.echo(f"rdzv: {name} cannot be shown: {exc!r}", err=True)
+
+
 def print_status(
-    status: RunStatus, metrics: RunMetrics | None, more: Mapping[str, Any], *, as_json: bool
+    status: RunStatus, parts: Sequence[Shown], more: Mapping[str, Any], *, as_json: bool
 ) -> None:
     """Print how a run that lives stands; as JSON with `more` of it."""
     from rich.console import Console, Group
 
-    rows = metrics.rows if metrics is not None else []
     if as_json:
-        values = [row.model_dump() for row in rows]
-        told = status.model_dump(mode="json") | {"metrics": values} | dict(more)
-        click.echo(json.dumps(told, indent=1))
+        values = status.model_dump(mode="json")
+        for part in parts:
+            values |= part.values
+        click.echo(json.dumps(values | dict(more), indent=1))
         return
     Console(file=sys.stdout, highlight=False).print(draw(status))
     for ask in status.refused:
         words = f"refused: {ask.words}, last {ask.last_seconds:.0f} s ago"
         click.echo(fold_lines(printable(words, 700), width_of(sys.stdout), _REFUSED_AT))
-    if metrics is not None and rows:
-        elapsed = metrics.elapsed_seconds
-        show(Group("", draw_metrics(rows, status=status, elapsed_seconds=elapsed)))
+    for part in parts:
+        if part.draw is not None:
+            show(Group("", part.draw()))
 
 
 def _echo_former(state: StateDir) -> None:
@@ -83,21 +139,12 @@ def _echo_former(state: StateDir) -> None:
         click.echo(fold_lines(line, width_of(sys.stdout), FACTS_AT))
 
 
-async def _ask_metrics(state: StateDir) -> RunMetrics | None:
-    """How the processes get on; None where the registry does not tell."""
-    async with registry_of(state) as client:
-        with contextlib.suppress(RdzvError):
-            return await client.metrics(state.run)
-    return None
-
-
-async def _ask(state: StateDir) -> RunStatus:
-    async with registry_of(state) as client:
-        try:
-            return await client.status(state.run)
-        except Unavailable as exc:
-            held = "its launcher runs" if state.is_held() else "its launcher has ended"
-            raise Unavailable(
-                f"the registry of run '{state.run}' does not answer, and {held}: {exc.message}",
-                hint=f"to see what happened: rdzv replay {state.journal}",
-            ) from exc
+async def _ask(client: RegistryClient, state: StateDir) -> RunStatus:
+    try:
+        return await client.status(state.run)
+    except Unavailable as exc:
+        held = "its launcher runs" if state.is_held() else "its launcher has ended"
+        raise Unavailable(
+            f"the registry of run '{state.run}' does not answer, and {held}: {exc.message}",
+            hint=f"to see what happened: rdzv replay {state.journal}",
+        ) from exc

@@ -18,6 +18,7 @@ from launcher.state.former_logs import (
 )
 from launcher.state.last_words import LAST_WORDS, WORDS_FILES, WORDS_FOLDERS
 from launcher.state.state_dir import StateDir
+from rendezvous.feature import declared
 from rendezvous.frozen import frozen
 from rendezvous.wire.words import listed
 
@@ -27,12 +28,14 @@ DAY_SECONDS = 86_400.0
 _MOST_SECONDS = 0.3
 """What pruning may add to a launch; the next one goes on."""
 
-_WRITTEN = ("launch.json", "result.json", "metrics.jsonl", "journal.sqlite", "journal.sqlite-wal")
+_OF_FEATURES = tuple(name for feature in declared() for name in feature.keeps)
+_WRITTEN = ("launch.json", "result.json", "journal.sqlite", "journal.sqlite-wal", *_OF_FEATURES)
 _FILES = re.compile(
-    r"(launch|registry|result|status|table|report|machines)\.json|run\.toml|secret|key\.pem"
-    r"|certificate\.(pem|der)|(worker-runs|metrics|former-launches)\.jsonl|\.[^/]+\.new"
+    r"(launch|registry|result|status|table|report)\.json|run\.toml|secret|key\.pem"
+    r"|certificate\.(pem|der)|(worker-runs|former-launches)\.jsonl|\.[^/]+\.new"
     r"|journal\.sqlite(-wal|-shm|-journal)?|submissions/[^/]+"
     rf"|(logs|{FORMER_LOGS})/({OWN_LOGS})|({FORMER_LOGS}/)?{LAST_WORDS}/{WORDS_FILES}"
+    + "".join(f"|{re.escape(name)}" for name in _OF_FEATURES)
 )
 _FOLDERS = re.compile(
     rf"submissions|(logs|{FORMER_LOGS})(/({OWN_LOG_FOLDERS}))?"

@@ -11,14 +11,14 @@
     table.json       the endpoint table on which the programs were started
     report.json      what was checked before that
     run.toml         the launch as a run file, without secrets: 'rdzv launch -f RUN' reads it
-    machines.json    what the nodes' machines are, and how they stood last
-    metrics.jsonl    what the programs have told of their progress, a row a line
     last-words/      what the ranks of programs that failed have printed last
     result.json      how the launch ended
     logs/            one file for each node, and the registry's own
     former-logs/     those of the former launch
     former-launches.jsonl    how the former launches ended, the newest first
     submissions/     rendered specs, where a scheduler needs them as files
+
+Features have further files there: `Feature.keeps`.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ from launcher.state.former_logs import FORMER_LOGS, set_aside, set_words_aside
 from launcher.state.last_words import LAST_WORDS, LastWordsFolder
 from launcher.state.launch_record import KeptResult, LaunchRecord
 from launcher.state.ledger import Ledger
+from rendezvous.feature import declared
 from rendezvous.talk.credentials import RunKeys, new_secret
 from rendezvous.wire.errors import RunExists, UsageError
 from rendezvous.wire.run import Result
@@ -53,7 +54,6 @@ from worker.program.output import make_private
 
 Model = TypeVar("Model", bound=BaseModel)
 
-MACHINES = "machines.json"
 RUN_FILE = "run.toml"
 
 JOURNAL = "journal.sqlite"
@@ -92,11 +92,6 @@ class StateDir:
     def journal(self) -> Path:
         """The run's journal."""
         return self.path / JOURNAL
-
-    @property
-    def metrics(self) -> Path:
-        """What the programs have told of themselves, a line for each row."""
-        return self.path / "metrics.jsonl"
 
     @property
     def last_words(self) -> LastWordsFolder:
@@ -326,8 +321,8 @@ class StateDir:
         set_words_aside(self.path)
         left = [entry for entry in self.ledger.left() if entry.name in kept]
         names = [run_secret.RECORD, run_secret.FILE, "registry.json", "key.pem", "certificate.pem"]
-        names += ["result.json", "status.json", "table.json", "report.json", "metrics.jsonl"]
-        names += ["certificate.der", MACHINES, RUN_FILE]
+        names += ["result.json", "status.json", "table.json", "report.json", RUN_FILE]
+        names += ["certificate.der", *(name for one in declared() for name in one.keeps)]
         names += [f"journal.sqlite{suffix}" for suffix in ("", "-wal", "-shm")]
         for name in names:
             (self.path / name).unlink(missing_ok=True)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from launcher.run.requests import after_drain, after_restart, slot_of
-from launcher.ui.act_shapes import Done, Look
 from launcher.ui.asked import look_of
 from launcher.ui.viewed import Viewed
 from rendezvous.wire.errors import BadRequest, Forbidden, NotFound, RdzvError
+from rendezvous.wire.words import printable
 
 _FROM_PAGE = "asked for on the page"
 
@@ -20,18 +20,21 @@ class Act(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    act: Literal["look", "cancel", "restart", "drain"]
+    act: Annotated[str, Field(max_length=40)]
     node: Annotated[int, Field(ge=0, lt=1 << 20)] | None = None
     seconds: Annotated[float, Field(ge=0, le=86_400)] = 0.0
     reason: Annotated[str, Field(max_length=300)] = ""
 
 
-async def carry_out(viewed: Viewed, act: Act) -> Done | Look:
-    """Do it; raises RdzvError where that is refused.
+async def carry_out(viewed: Viewed, act: Act) -> object:
+    """Do it: answers Done, Look, or what a feature says. Raises RdzvError where it is refused.
 
     Whoever may see the page without acts holds no credential for any of these.
     """
     keys, run = viewed.keys, viewed.state_dir.run
+    of_features = viewed.parts.acts()
+    if act.act not in ("look", "cancel", "restart", "drain", *of_features):
+        raise BadRequest(f"this is not an act: {printable(act.act, 40)}")
     if keys.admin is None:
         raise Forbidden(
             "this page was started without acts",
@@ -39,6 +42,9 @@ async def carry_out(viewed: Viewed, act: Act) -> Done | Look:
         )
     if act.act == "look":
         return await look_of(viewed)
+    if act.act in of_features:
+        async with viewed.registry(keys.look) as client:
+            return await of_features[act.act](client)
     why = act.reason or _FROM_PAGE
     async with viewed.registry(keys.admin) as client:
         if act.act == "cancel":

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -231,8 +231,10 @@ class App:
             chosen, lines, follow = chosen_of(query)
             return self._stream(_logs(viewed, log_pieces(viewed, chosen, lines, follow=follow)))
         with viewed.looking():
-            if what in _VIEWS:
-                return _json(scope, await _VIEWS[what](viewed))
+            if what == "state":
+                return _json(scope, await viewed.state())
+            if (view := asked.views_of(viewed).get(what)) is not None:
+                return _json(scope, await view())
             if what == "changes":
                 change = await viewed.changes(_number(query, "after"), _CHANGES_SECONDS)
                 return _json(scope, [] if change is None else [change])
@@ -250,15 +252,6 @@ class App:
                 hint="close other windows of it",
             )
         return StreamingResponse(pieces, media_type=_LINES, headers={"x-accel-buffering": "no"})
-
-
-_VIEWS: dict[str, Callable[[Viewed], Awaitable[object]]] = {
-    "state": Viewed.state,
-    "checks": asked.checks_of,
-    "matrix": asked.matrix_of,
-    "curves": lambda viewed: viewed.rows.curves(),
-    "machines": asked.machines_of,
-}
 
 
 def _files(page: Page) -> dict[str, tuple[bytes, str]]:

@@ -4,34 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import functools
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
 
 from launcher.show.beside_ranks import beside_ranks
 from launcher.show.checks import in_words, rtt_line, total_words, with_numbers
 from launcher.show.look import frame_text, head_words, one_look, ranks_of, unseen_lines
-from launcher.show.machines import machine_facts
 from launcher.show.variables import restart_facts, row_of_node, variables_of
-from launcher.state.state_dir import MACHINES
 from launcher.ui.act_shapes import Look, Place
-from launcher.ui.shapes import Checks, Environment, Machine, Matrix
+from launcher.ui.parts import View
+from launcher.ui.shapes import Checks, Environment, Matrix
 from launcher.ui.viewed import Viewed
 from rendezvous.hang import groups_of, look_at
 from rendezvous.proof import pairs
 from rendezvous.proof.blame import nearest
 from rendezvous.talk.client import RegistryClient
-from rendezvous.talk.machines import run_machines
-from rendezvous.wire.errors import NotFound, RdzvError
+from rendezvous.wire.errors import NotFound
 from rendezvous.wire.look import RunLook, Stack
-from rendezvous.wire.machine import RunMachines
 from rendezvous.wire.run import Round, RunReport, RunStatus
 from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.words import printable, slot_name, spans_text
-
-Part = TypeVar("Part")
 
 OUTCOMES = ("not probed", "ok", *(kind.words for kind in pairs.OUTCOMES.values()))
 """What a byte of the matrix means, as the matrix on a terminal says it."""
@@ -41,21 +34,10 @@ _MOST_CHARACTERS = 600
 _OF_OUTCOME = {name: number for number, name in enumerate(("ok", *pairs.OUTCOMES), 1)}
 
 
-async def _of_registry(
-    viewed: Viewed, ask: Callable[[RegistryClient], Awaitable[Part]]
-) -> Part | None:
-    """What its registry answers while its launch lives; None: what is kept here has to do."""
-    if viewed.state_dir.is_held():
-        with contextlib.suppress(RdzvError):
-            async with viewed.registry(viewed.keys.read) as client:
-                return await ask(client)
-    return None
-
-
 async def report_of(viewed: Viewed) -> RunReport | None:
     """What was checked: as its registry has it, or its launcher has kept it; None: nothing is."""
     state = viewed.state_dir
-    if (found := await _of_registry(viewed, lambda client: client.checks(state.run))) is not None:
+    if (found := await viewed.ask(lambda client: client.checks(state.run))) is not None:
         return found
     return await asyncio.to_thread(state.read, "report.json", RunReport)
 
@@ -123,15 +105,13 @@ def _rtt_byte(rtt_ms: float | None) -> int:
     return max(1, min(255, round(10 * math.log2(max(rtt_ms, 0.001) / 0.001)) + 1))
 
 
-async def machines_of(viewed: Viewed) -> list[Machine]:
-    """Each node's machine, and how it stood when its node told it last."""
-    state = viewed.state_dir
-    found = await _of_registry(viewed, lambda client: run_machines(client, state.run))
-    found = found or state.read(MACHINES, RunMachines) or RunMachines()
-    return [
-        {"slot": one.slot, "node": one.node, "host": one.hostname, "facts": machine_facts(one)}
-        for one in found.machines
-    ]
+def views_of(viewed: Viewed) -> dict[str, View]:
+    """Views that one request without a query brings, by name."""
+    return {
+        "checks": lambda: checks_of(viewed),
+        "matrix": lambda: matrix_of(viewed),
+        **viewed.parts.views(),
+    }
 
 
 async def environment_of(viewed: Viewed, node: int) -> Environment:
@@ -164,7 +144,7 @@ async def _table(viewed: Viewed) -> tuple[EndpointTable, RunStatus | None]:
         status = await client.status(state.run)
         return await client.table(state.run, status.digest), status
 
-    if digest and (found := await _of_registry(viewed, ask)) is not None:
+    if digest and (found := await viewed.ask(ask)) is not None:
         return found
     if (kept := state.read("table.json", EndpointTable)) is not None:
         return kept, state.read("status.json", RunStatus)

@@ -5,24 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
 from launcher.show.run_list import KILLED
 from launcher.state.state_dir import StateDir
-from launcher.ui.curves import CurveStore
-from launcher.ui.shapes import Curves
 from launcher.ui.told import End, LaunchFacts, Told
 from rendezvous.door import own_command
-from rendezvous.wire.metrics import MetricLine
 from rendezvous.wire.run import EventLine, RunStatus
 
 _EVENT: TypeAdapter[EventLine] = TypeAdapter(EventLine)
 _LINE_BYTES = 64 << 20
 """Of a status of very many nodes."""
-_CHUNK_BYTES = 1 << 20
 
 
 def facts_of(state: StateDir) -> LaunchFacts:
@@ -94,55 +89,3 @@ def end_of(state: StateDir) -> End:
         left = f"rdzv cancel {run}, to clean up" if state.ledger.left() else ""
         return End("killed", KILLED, left)
     return End(result.status, result.message, result.hint, result)
-
-
-class KeptRows:
-    """Reads `metrics.jsonl` as it grows: each process's newest row, and the curves.
-
-    Args:
-        path: The file; it need not be there yet.
-        told: What is told of the run.
-    """
-
-    def __init__(self, path: Path, told: Told) -> None:
-        self._path = path
-        self._told = told
-        self._curves = CurveStore()
-        self._one_reads = asyncio.Lock()
-        self._offset = 0
-        self._rest = b""
-
-    async def read(self) -> bool:
-        """Take in what is new; whether there was anything."""
-        found = False
-        async with self._one_reads:
-            while rows := await asyncio.to_thread(self._next):
-                self._told.rows(rows)
-                found = True
-        return found
-
-    async def curves(self) -> Curves:
-        """As the page draws them."""
-        async with self._one_reads:
-            return await asyncio.to_thread(self._curves.curves)
-
-    def _next(self) -> list[MetricLine]:
-        """In a thread: the file may be long, and the page is served meanwhile."""
-        try:
-            with self._path.open("rb") as file:
-                file.seek(self._offset)
-                data = file.read(_CHUNK_BYTES)
-        except OSError:
-            return []
-        self._offset += len(data)
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        rows = list(_rows(lines))
-        for row in rows:
-            self._curves.take(row)
-        return rows
-
-
-def _rows(lines: list[bytes]) -> Iterator[MetricLine]:
-    for line in lines:
-        with contextlib.suppress(ValidationError):  # cut off by a kill or a full disk
-            yield MetricLine.model_validate_json(line)

@@ -1,8 +1,8 @@
 """The page as it is served, and as one file: the modules of `page/` put together.
 
 There is no build: a module becomes a function that is called once and returns what it exports, so
-that its other names stay its own. Its comments and indentation are for who reads its file, and are
-not sent.
+that its other names stay its own. Its comments, indentation and empty lines are for who reads its
+file, and are not sent.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import functools
 import graphlib
 import hashlib
 import html
+import itertools
 import json
 import re
 from collections.abc import Mapping
@@ -19,20 +20,26 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.ui.shapes import Saved
+from rendezvous.feature import declared
 from rendezvous.version import rdzv_version
 from rendezvous.wire.protocol import HEADER, PROTOCOL, Speaker
 
-_IMPORT = re.compile(r'^import \{ (\w+(?:, \w+)*) \} from "\./(\w+)\.js";$', re.MULTILINE)
+_IMPORT = re.compile(
+    r'^import \{ (\w+(?:, \w+)*) \} from "\.(?:/|\./\.\./launcher/ui/page/)(\w+)\.js";$',
+    re.MULTILINE,
+)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function\*?|class|const) (\w+))", re.MULTILINE)
 _LEFT_OVER = re.compile(r"^(?:import|export)\b.*$", re.MULTILINE)
 _COMMENT = re.compile(
-    r"""^ *(?://.*|/\*\*(?:[^*]|\*(?!/))*\*/)\n|(?<=[;,{}()>\]]) // [^"`\n]*$|^ +""", re.MULTILINE
+    r"""^ *(?://.*|/\*\*(?:[^*]|\*(?!/))*\*/)\n|(?<=[;,{}()>\]]) // [^"`\n]*$|^ +|^\n""",
+    re.MULTILINE,
 )
 _ESCAPED = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026"}
 _DOCS_PAGE = re.compile(r"/docs/([a-z][a-z0-9-]*\.md)$")
-_DOCS = Path(__file__).parents[2] / "docs"
-"""Beside the packages, in a checkout as in an installation."""
-_STYLE_FOR_READERS = re.compile(r"/\*.*?\*/\s*|\s*([{};])\s*", re.DOTALL)
+_FEATURE = "feature_"
+_ROOT = Path(__file__).parents[2]
+"""Of the packages and of `docs`, in a checkout as in an installation."""
+_STYLE_FOR_READERS = re.compile(r"/\*.*?\*/\s*|;?\s*(})\s*|\s*([{;,])\s*|(?<=:)\s+", re.DOTALL)
 
 SERVER = Speaker("the 'rdzv ui' that serves it", PROTOCOL, rdzv_version())
 _PAGE = Speaker("this page", PROTOCOL, rdzv_version())
@@ -65,9 +72,9 @@ def load() -> Page:
     folder = Path(__file__).parent / "page"
     modules = {path.stem: path.read_text("utf-8") for path in sorted(folder.glob("*.js"))}
     vendor = folder / "vendor"
-    script = (vendor / "uPlot.iife.min.js").read_text("utf-8") + bundled(modules)
+    script = (vendor / "uPlot.iife.min.js").read_text("utf-8") + bundled({**modules, **_scripts()})
     style = (vendor / "uPlot.min.css").read_text("utf-8")
-    style += _STYLE_FOR_READERS.sub(r"\1", (folder / "app.css").read_text("utf-8"))
+    style += _STYLE_FOR_READERS.sub(r"\1\2", (folder / "app.css").read_text("utf-8"))
     return Page(
         index=_with_protocol((folder / "index.html").read_text("utf-8")).encode(),
         app_css=style.encode(),
@@ -85,19 +92,33 @@ def docs_page(path: str) -> bytes | None:
     """Return the page of the documentation that a path names by its end; None: it names none."""
     found = _DOCS_PAGE.search(path)
     try:
-        return (_DOCS / found[1]).read_bytes() if found is not None else None
+        return (_ROOT / "docs" / found[1]).read_bytes() if found is not None else None
     except OSError:
         return None
 
 
+def _scripts() -> dict[str, str]:
+    """Those of features, by name."""
+    folder = _ROOT / "features"
+    return {
+        f"{_FEATURE}{one.name}": (folder / one.name / one.script).read_text("utf-8")
+        for one in declared()
+        if one.script
+    }
+
+
 def bundled(modules: Mapping[str, str]) -> str:
-    """Modules as one script, by name without `.js`; a module comes after those that it imports.
+    """Modules as one script, by name without `.js`; a module comes after those that it imports, and
+    `run` after those of features, which keep their order.
 
     Raises:
         ValueError: A module has an import or export of a form that is not known here, or a template
             of several lines.
     """
     needs = {name: {found[1] for found in _IMPORT.findall(text)} for name, text in modules.items()}
+    features = [name for name in needs if name.startswith(_FEATURE)]
+    for before, name in itertools.pairwise([*features, *needs.keys() & {"run"}]):
+        needs[name].add(before)
     order = graphlib.TopologicalSorter(needs).static_order()
     parts = [_as_function(name, modules[name]) for name in order]
     return '\n(() => {\n"use strict";\n' + "".join(parts) + "})();\n"
@@ -105,13 +126,13 @@ def bundled(modules: Mapping[str, str]) -> str:
 
 def _as_function(name: str, text: str) -> str:
     exports = ", ".join(_EXPORT.findall(text))
-    text = _EXPORT.sub("", _IMPORT.sub(r"const { \1 } = module_\2;", text))
+    text = _EXPORT.sub("", _IMPORT.sub(r"const {\1}=in_\2;", text))
     if left := _LEFT_OVER.search(text):
         raise ValueError(f"{name}.js: {left[0]!r} is an import or export of an unknown form")
     text = _COMMENT.sub("", text)
     if any(line.count("`") % 2 for line in text.splitlines()):
         raise ValueError(f"{name}.js: a template continues on another line")
-    return f"const module_{name} = (() => {{\n{text}return {{ {exports} }};\n}})();\n"
+    return f"const in_{name} = (() => {{\n{text}return {{{exports}}};\n}})();\n"
 
 
 def saved_page(saved: Saved) -> bytes:

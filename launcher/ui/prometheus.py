@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Iterable, Iterator
 from typing import Final, get_args
 
-from launcher.ui.shapes import PhaseName, Rank, Slot, State
+from launcher.ui.parts import Sample, Series, series
+from launcher.ui.shapes import PhaseName, Slot, State
 from rendezvous.prometheus import Family
 
 MOST_SILENT: Final = 10
 """Nodes of a run that have a series for how long they have been silent."""
-MOST_NAMES: Final = 64
-"""Names of metrics of a run that have series."""
 
 PHASES: Final = (
     *("gathering", "verifying", "arming", "running", "restarting"),
@@ -28,9 +26,6 @@ PHASES: Final = (
 _SLOT_PHASES: Final[tuple[PhaseName, ...]] = get_args(PhaseName)
 _WAITS: Final = tuple(phase for phase in _SLOT_PHASES if phase not in ("running", "ended"))
 _FORMING: Final = ("gathering", "verifying", "arming")
-_STATS: Final = ("min", "median", "max")
-
-Sample = tuple[tuple[str, ...], float]
 
 
 def _info(state: State) -> Iterator[Sample]:
@@ -115,52 +110,8 @@ def _replacements(state: State) -> Iterator[Sample]:
     yield (state["head"]["run"],), state["head"]["replacements"]
 
 
-def _step(state: State) -> Iterator[Sample]:
-    if state["ranks"]:
-        yield (state["head"]["run"],), min(rank["step"] for rank in state["ranks"])
-
-
-def _metric(state: State) -> Iterator[Sample]:
-    for name in _names(state["ranks"]):
-        values = [_float(r["values"][name]) for r in state["ranks"] if name in r["values"]]
-        for stat, value in zip(_STATS, _spread(values), strict=True):
-            yield (state["head"]["run"], name, stat), value
-
-
-def _names(ranks: Sequence[Rank]) -> list[str]:
-    """Those that most ranks have: each process may make its own, without end."""
-    counted = Counter(chain.from_iterable(rank["values"] for rank in ranks))
-    return sorted(sorted(counted, key=lambda name: (-counted[name], name))[:MOST_NAMES])
-
-
-def _spread(values: Sequence[float]) -> tuple[float, float, float]:
-    """Least, median and largest; what is not a number counts as the largest."""
-    ordered = sorted(values, key=lambda value: (math.isnan(value), value))
-    middle = len(ordered) // 2
-    median = ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
-    return ordered[0], median, ordered[-1]
-
-
-def _float(value: float | str) -> float:
-    """A value of a rank; as text, one that is not finite."""
-    return float(value)
-
-
-def _step_of_rank(state: State) -> Iterator[Sample]:
-    yield from (((state["head"]["run"], str(r["rank"])), r["step"]) for r in state["ranks"])
-
-
-def _metric_of_rank(state: State) -> Iterator[Sample]:
-    names = set(_names(state["ranks"]))
-    for rank in state["ranks"]:
-        for name in sorted(names & rank["values"].keys()):
-            labels = state["head"]["run"], str(rank["rank"]), name
-            yield labels, _float(rank["values"][name])
-
-
-_Samples = Callable[[State], Iterator[Sample]]
 _BUILD = Family("rdzv_build_info", "gauge", "The version of rdzv, as a label.", ("version",))
-_OF_RUN: Final[tuple[tuple[Family, _Samples], ...]] = (
+_OF_RUN: Final[tuple[Series, ...]] = (
     (
         Family(
             "rdzv_run_info",
@@ -251,30 +202,10 @@ _OF_RUN: Final[tuple[tuple[Family, _Samples], ...]] = (
         ),
         _replacements,
     ),
-    (Family("rdzv_step", "gauge", "The step that all ranks have reached.", ("run",)), _step),
-    (
-        Family(
-            "rdzv_metric",
-            "gauge",
-            f"A metric over all ranks, for up to {MOST_NAMES} names.",
-            ("run", "name", "stat"),
-        ),
-        _metric,
-    ),
-)
-_OF_RANK: Final[tuple[tuple[Family, _Samples], ...]] = (
-    (
-        Family("rdzv_rank_step", "gauge", "The newest step of a rank.", ("run", "rank")),
-        _step_of_rank,
-    ),
-    (
-        Family("rdzv_rank_metric", "gauge", "The newest value of a rank.", ("run", "rank", "name")),
-        _metric_of_rank,
-    ),
 )
 
-FAMILIES: Final = (_BUILD, *(family for family, _ in _OF_RUN))
-FAMILIES_BY_RANK: Final = tuple(family for family, _ in _OF_RANK)
+FAMILIES: Final = (_BUILD, *(family for family, _ in (*_OF_RUN, *series())))
+FAMILIES_BY_RANK: Final = tuple(family for family, _ in series(by_rank=True))
 
 
 def metrics_text(states: Iterable[State], build: str, *, by_rank: bool = False) -> str:
@@ -285,8 +216,8 @@ def metrics_text(states: Iterable[State], build: str, *, by_rank: bool = False) 
         by_rank: Also those of each rank: there may be thousands.
     """
     runs = list(states)
-    series = (*_OF_RUN, *(_OF_RANK if by_rank else ()))
+    every = (*_OF_RUN, *series(), *(series(by_rank=True) if by_rank else ()))
     texts = [
-        family.text(sample for run in runs for sample in samples(run)) for family, samples in series
+        family.text(sample for run in runs for sample in samples(run)) for family, samples in every
     ]
     return "".join([_BUILD.text([((build,), 1)]), *texts])

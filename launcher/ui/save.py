@@ -6,6 +6,7 @@ Whatever may be a secret is hidden in it: the file is sent on.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator
 from typing import Any, TypeVar, cast
@@ -35,14 +36,20 @@ async def saved_of(viewed: Viewed) -> Saved:
         "saved_at": time.strftime("%Y-%m-%d %H:%M UTC", now),
         "version": rdzv_version(),
         "state": state,
-        "checks": await asked.checks_of(viewed),
-        "matrix": await asked.matrix_of(viewed),
-        "curves": await viewed.rows.curves(),
-        "machines": await asked.machines_of(viewed),
+        "views": await _views(viewed),
         "environments": await _environments(viewed),
         "logs": [piece async for piece in _logs(viewed)],
     }
     return await asyncio.to_thread(without_secrets, whole)
+
+
+async def _views(viewed: Viewed) -> dict[str, object]:
+    """By name; without those that cannot be had."""
+    found = {}
+    for name, view in asked.views_of(viewed).items():
+        with contextlib.suppress(RdzvError):
+            found[name] = await view()
+    return found
 
 
 async def _environments(viewed: Viewed) -> dict[str, Environment]:

@@ -11,15 +11,14 @@ from the run's creation, by the registry's clock, unless a field says otherwise.
                                              holds back the stream
     GET  ui-api/runs/RUN/checks              -> Checks
     GET  ui-api/runs/RUN/matrix              -> Matrix
-    GET  ui-api/runs/RUN/curves              -> Curves
-    GET  ui-api/runs/RUN/machines            -> list[Machine]
+    GET  ui-api/runs/RUN/VIEW                -> what a feature's page.py says, for its views
     GET  ui-api/runs/RUN/environment?node=R  -> Environment
     GET  ui-api/runs/RUN/events?before=N     -> list[Event], the 200 before that one
     GET  ui-api/runs/RUN/logs?...            NDJSON of LogPiece; with follow=1 until the run is over
                                              (node, rank, all, epoch, grep, level, lines, follow)
     POST ui-api/runs/RUN/acts                {"act": "look" | "cancel" | "restart" | "drain",
                                              "node": R, "seconds": S, "reason": ".."}
-                                             -> Done, of a look Look
+                                             -> Done, of a look Look; or an act of a feature
 
 Each request but the first brings the header `x-rdzv-session`. An error is
 {"code", "message", "hint", "retryable"}; 401 means that a new session has to be opened.
@@ -190,22 +189,6 @@ class Event(TypedDict):
     usual: bool
 
 
-class Rank(TypedDict):
-    """What a process has told last of its progress.
-
-    Attributes:
-        pace: Steps a second, over the last minute; None: not known.
-        values: By name; one that is not finite is the text NaN, Infinity or -Infinity.
-    """
-
-    rank: int
-    slot: int
-    step: int
-    at: float
-    pace: float | None
-    values: dict[str, float | str]
-
-
 class Epoch(TypedDict):
     """How the programs of an epoch ended before the run did, and what followed."""
 
@@ -217,22 +200,6 @@ class Epoch(TypedDict):
     evidence: list[str]
 
 
-Busy = list[int | None]
-"""Of CPUs, memory, GPUs and their memory: how many per cent are used; None: not told."""
-
-
-class Usage(TypedDict):
-    """How busy the machines are.
-
-    Attributes:
-        points: When, and the mean of all as in Busy; each half a minute of the last hour, or new.
-        slots: Each machine now.
-    """
-
-    points: list[list[float | None]]
-    slots: dict[str, Busy]
-
-
 class State(TypedDict):
     """Everything of the first screen.
 
@@ -240,20 +207,20 @@ class State(TypedDict):
         n: The number of the newest change in it.
         events: The newest, oldest first, 200 at most.
         epochs: Oldest first.
+        parts: By feature, what its page.py says.
     """
 
     n: int
     head: Head
     slots: list[Slot]
     events: list[Event]
-    ranks: list[Rank]
     epochs: list[Epoch]
-    usage: Usage | None
+    parts: dict[str, Any]
 
 
 class Change(TypedDict, total=False):
-    """What has changed: one of these beside its number. A slot, rank or head that comes replaces
-    the one that is known.
+    """What has changed: one of these beside its number. A slot or head that comes replaces the
+    one that is known; of a part, its page.js decides.
 
     Attributes:
         reset: What was missed is no longer known: ask for the state again.
@@ -264,9 +231,8 @@ class Change(TypedDict, total=False):
     head: Head
     slots: list[Slot]
     events: list[Event]
-    ranks: list[Rank]
     epochs: list[Epoch]
-    usage: Usage
+    parts: dict[str, Any]
     reset: bool
     beat: bool
 
@@ -324,46 +290,6 @@ class Matrix(TypedDict):
     rtt_words: str
 
 
-class Curve(TypedDict):
-    """One value over the steps.
-
-    Attributes:
-        label: `rank 3`, `median of 64 ranks`.
-        values: None where there is none, or it is not finite.
-        low: With `high`, the range over all ranks; None: of one rank.
-    """
-
-    label: str
-    steps: list[int]
-    values: list[float | None]
-    low: list[float | None] | None
-    high: list[float | None] | None
-
-
-class Curves(TypedDict):
-    """By name of the value; of more than 8 ranks the median alone, with the range.
-
-    Attributes:
-        rows: How many rows there are; the page asks again once there are more.
-    """
-
-    rows: int
-    curves: dict[str, list[Curve]]
-
-
-class Machine(TypedDict):
-    """What is known of a node's machine, as lines of a name and words.
-
-    Attributes:
-        facts: Such as ["GPUs", "8 x H100"].
-    """
-
-    slot: int
-    node: int | None
-    host: str
-    facts: list[list[str]]
-
-
 class Variable(TypedDict):
     """One variable of a node's program, and why it has that value."""
 
@@ -409,6 +335,7 @@ class Saved(TypedDict):
 
     Attributes:
         saved_at: By the clock of who saved it: `2026-11-25 14:30 UTC`.
+        views: Their answers, by name.
         environments: By node.
         logs: The end of each log.
     """
@@ -416,9 +343,6 @@ class Saved(TypedDict):
     saved_at: str
     version: str
     state: State
-    checks: Checks
-    matrix: Matrix
-    curves: Curves
-    machines: list[Machine]
+    views: dict[str, Any]
     environments: dict[str, Environment]
     logs: list[LogPiece]

@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import shlex
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from launcher.show.epochs import epoch_words
 from launcher.show.last_line import hint_of
 from launcher.show.run_list import in_one_line
-from launcher.ui.paces import Paces
 from launcher.ui.phases import Phases
-from launcher.ui.shapes import Change, Epoch, Event, Head, Rank, Slot, State, Tone
+from launcher.ui.shapes import Change, Epoch, Event, Head, Slot, State, Tone
 from launcher.ui.slots import is_same, marked, slot_row, suspected
-from launcher.ui.usage import UsageStore
 from rendezvous.frozen import frozen
-from rendezvous.wire.machine import NodeMachine
-from rendezvous.wire.metrics import MetricLine, decoded
 from rendezvous.wire.run import EventLine, Phase, Result, RunStatus, SlotStatus, Suspect
 from rendezvous.wire.words import printable
 
@@ -86,11 +83,10 @@ class Told:
         self._slots: dict[int, tuple[int, Slot]] = {}
         self._status: dict[int, SlotStatus] = {}
         self._events: deque[tuple[int, Event]] = deque(maxlen=MOST_EVENTS)
-        self._ranks: dict[int, tuple[int, Rank]] = {}
         self._epochs: tuple[int, list[Epoch]] = (first, [])
         self._phases = Phases()
-        self._paces = Paces()
-        self._usage = UsageStore()
+        self.parts: Callable[[int], dict[str, Any]] = lambda after: {}
+        """Changes after a number, by feature."""
 
     # --- what comes in ------------------------------------------------------------------------
 
@@ -109,7 +105,7 @@ class Told:
             for end in status.ended
         ]
         if ended != self._epochs[1]:
-            self._epochs = (self._next(), ended)
+            self._epochs = (self.next(), ended)
         news = [slot for slot in status.slots if not is_same(slot, self._status.get(slot.slot))]
         self._status.update((slot.slot, slot) for slot in status.slots)
         self._take_slots(slot.slot for slot in news)
@@ -129,7 +125,7 @@ class Told:
             "slot": line.slot,
             "usual": line.usual,
         }
-        self._events.append((self._next(), event))
+        self._events.append((self.next(), event))
         changed = {*self._phases.take(line), *self._progressed(line)}
         self._take_slots(slot for slot in changed if slot in self._status)
 
@@ -140,23 +136,6 @@ class Told:
         told = self._status[line.slot].model_copy(update={"progress": line.progress})
         self._status[line.slot] = told
         return (line.slot,)
-
-    def rows(self, rows: Iterable[MetricLine]) -> None:
-        """Processes have told how they get on."""
-        newest = dict[int, MetricLine]()
-        for row in rows:
-            newest[row.rank] = row
-            self._paces.take(row)
-        if newest:
-            n = self._next()
-            for rank, row in newest.items():
-                self._ranks[rank] = (n, _rank_of(row, self._paces.pace(row)))
-
-    def machines(self, at: float, machines: Iterable[NodeMachine]) -> bool:
-        """Take in how the machines are at this time of the run; returns whether that is known."""
-        is_known = self._usage.take(self.n + 1, at, machines)
-        self.n += is_known
-        return is_known
 
     def checks(self, words: str) -> None:
         """What the checks have found, in two words."""
@@ -189,7 +168,8 @@ class Told:
         self._said = words
         self._take_head(self._head.copy())
 
-    def _next(self) -> int:
+    def next(self) -> int:
+        """Number a change."""
         self.n += 1
         return self.n
 
@@ -200,7 +180,7 @@ class Told:
         if not head["next_step"].endswith(self._said):
             head["next_step"] = "; ".join(filter(None, (head["next_step"], self._said)))
         if head | {"elapsed": 0.0, "remaining": 0.0} != before | {"elapsed": 0.0, "remaining": 0.0}:
-            self._head_n = self._next()
+            self._head_n = self.next()
         self._head = head
 
     def _take_marks(self, result: Result | None, suspect: Suspect | None) -> None:
@@ -265,9 +245,8 @@ class Told:
             "head": self._head,
             "slots": [row for _, (_, row) in sorted(self._slots.items())],
             "events": [event for _, event in list(self._events)[-EVENTS_TOLD:]],
-            "ranks": [row for _, (_, row) in sorted(self._ranks.items())],
             "epochs": self._epochs[1],
-            "usage": self._usage.since(0),
+            "parts": self.parts(0),
         }
 
     def changes(self, after: int) -> Change | None:
@@ -281,12 +260,10 @@ class Told:
             change["head"] = self._head
         if slots := [row for n, row in self._slots.values() if n > after]:
             change["slots"] = slots
-        if ranks := [row for n, row in self._ranks.values() if n > after]:
-            change["ranks"] = ranks
         if self._epochs[0] > after:
             change["epochs"] = self._epochs[1]
-        if (usage := self._usage.since(after)) is not None:
-            change["usage"] = usage
+        if parts := self.parts(after):
+            change["parts"] = parts
         newer = []
         for n, event in reversed(self._events):
             if n <= after:
@@ -380,19 +357,3 @@ def _tone(status: RunStatus) -> Tone:
 def _tone_of(state: str) -> Tone:
     """Of a run that has ended."""
     return {"ok": "good", "cancelled": "off"}.get(state, "bad")  # type: ignore[return-value]
-
-
-def _rank_of(row: MetricLine, pace: float | None) -> Rank:
-    values: dict[str, float | str] = {}
-    for name, value in decoded(row.values).items():
-        is_finite = value - value == 0
-        word = "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
-        values[name] = value if is_finite else word
-    return {
-        "rank": row.rank,
-        "slot": row.slot,
-        "step": row.step,
-        "at": row.at_seconds,
-        "pace": pace,
-        "values": values,
-    }

@@ -8,7 +8,7 @@ import logging
 import os
 import shlex
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import NamedTuple
 
@@ -16,10 +16,11 @@ from pydantic_core import to_json
 
 from launcher.state.state_dir import StateDir
 from launcher.ui.clerk import HandsOut
-from launcher.ui.kept import KeptRows, end_of, facts_of, read_journal
+from launcher.ui.kept import end_of, facts_of, read_journal
 from launcher.ui.live import LiveReader
+from launcher.ui.parts import Answer, Parts
 from launcher.ui.samples import follow, read_kept
-from launcher.ui.shapes import Change, State
+from launcher.ui.shapes import Change, Head, State
 from launcher.ui.told import Told
 from rendezvous.compat import timeout
 from rendezvous.talk.client import RegistryClient
@@ -69,8 +70,8 @@ class Viewed:
         self._turn = asyncio.Event()
         self._beats = asyncio.get_running_loop().call_later(BEAT_SECONDS, self._beat)
         self._lines: dict[tuple[int, int], Line] = {}
-        self._begin()
         self._ready = asyncio.Event()
+        self._begin()
         self._task = asyncio.create_task(self._read())
         self._task.add_done_callback(self._reading_ended)
         self.followers = set[asyncio.Task[None]]()
@@ -84,21 +85,22 @@ class Viewed:
         self.keys = self._clerk.keys(self.state_dir.run)
         first = time.monotonic_ns() // 1_000
         self.told = Told(facts_of(self.state_dir), first, "reading what is known of this run")
-        self.rows = KeptRows(self.state_dir.metrics, self.told)
+        self.parts = Parts(self)
+        self.told.parts = self.parts.since
 
     # --- reading ------------------------------------------------------------------------------
 
     async def _read(self) -> None:
         """Whatever becomes of the run, until nobody looks at it any more."""
         while True:
-            tail = asyncio.create_task(self._follow_rows())
+            tail = asyncio.create_task(self._read_parts())
             try:
                 if self.state_dir.is_held() and self.keys.read is not None:
                     await self._read_live()
                 await self._read_kept()
             finally:
                 tail.cancel()
-            await self.rows.read()
+            await self.parts.read()
             self._publish()
             launch = self.told.facts.launch_id
             while True:
@@ -120,14 +122,20 @@ class Viewed:
         return self.told.head["state"] == "killed" and self.state_dir.is_held()
 
     async def _read_live(self) -> None:
-        registry = self.registry(self.keys.read)
-        samples = asyncio.create_task(follow(self.told, registry, self._publish))
+        beside = asyncio.create_task(self._read_beside())
         try:
             async with self.registry(self.keys.read) as client:
                 reader = LiveReader(client, self.told, self._publish, self.state_dir.is_held)
                 await reader.read()
         finally:
-            samples.cancel()
+            beside.cancel()
+            await asyncio.wait([beside])
+
+    async def _read_beside(self) -> None:
+        """What is read now and then."""
+        async with self.registry(self.keys.read) as client:
+            checks = follow(self.told, client, self._publish)
+            await asyncio.gather(checks, *self.parts.follow(client))
 
     async def _read_kept(self) -> None:
         while self.state_dir.is_held():  # its result is being written
@@ -146,10 +154,9 @@ class Viewed:
     def _is_same(self) -> bool:
         return facts_of(self.state_dir).launch_id == self.told.facts.launch_id
 
-    async def _follow_rows(self) -> None:
+    async def _read_parts(self) -> None:
         while True:
-            if await self.rows.read():
-                self._publish()
+            await self.parts.read()
             await asyncio.sleep(_LOOK_SECONDS)
 
     def _publish(self) -> None:
@@ -173,6 +180,27 @@ class Viewed:
     ) -> AbstractAsyncContextManager[RegistryClient]:
         """See `registry_at`."""
         return registry_at(self.state_dir, credential, _REQUEST_SECONDS)
+
+    # --- its parts: see PageRun ---------------------------------------------------------------
+
+    @property
+    def head(self) -> Head:
+        """Its state."""
+        return self.told.head
+
+    def change(self) -> int:
+        """Number a change."""
+        n = self.told.next()
+        self._publish()
+        return n
+
+    async def ask(self, ask: Callable[[RegistryClient], Awaitable[Answer]]) -> Answer | None:
+        """Answer of its registry while its launch lives; None: what is kept here has to do."""
+        if self.state_dir.is_held():
+            with contextlib.suppress(RdzvError):
+                async with self.registry(self.keys.read) as client:
+                    return await ask(client)
+        return None
 
     # --- looking ------------------------------------------------------------------------------
 
@@ -208,7 +236,7 @@ class Viewed:
             await asyncio.sleep(_SETTLE_SECONDS)
             if self.told.n == before and self.state_dir.is_held():
                 break
-        await self.rows.read()
+        await self.parts.read()
 
     async def say_farewell(self) -> None:
         """The launch ends, and the page with it: show who looks how it ended, and what opens it."""
@@ -221,7 +249,7 @@ class Viewed:
             self.told.ended(end_of(self.state_dir))
             self._publish()
             await self._read_end()  # the last events, if there is time for them
-            await self.rows.read()
+            await self.parts.read()
         self._publish()
         if self.told.head["over"] and self.followers:  # they read to the end of the log, and say so
             await asyncio.wait(self.followers, timeout=_LOG_SECONDS)

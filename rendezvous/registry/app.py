@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from rendezvous.registry import access
 from rendezvous.registry.caller import credential_of
 from rendezvous.registry.route import Route
-from rendezvous.registry.routes import RUNS, launchers, nodes, operators, readers
+from rendezvous.registry.routes import RUNS, launchers, nodes, operators, readers, topics
 from rendezvous.registry.service import Service
 from rendezvous.registry.throttle import Throttle
 from rendezvous.serving.guard import Guard
@@ -29,7 +29,10 @@ from rendezvous.wire.words import printable
 
 logger = logging.getLogger(__name__)
 
-_ROUTERS = (nodes.hot_router, nodes.router, launchers.router, readers.router, operators.router)
+_ROUTERS = (
+    *(nodes.hot_router, nodes.router, topics.router),
+    *(launchers.router, readers.router, operators.router),
+)
 ROUTES: list[Route] = [route for router in _ROUTERS for route in router.routes]  # type: ignore[misc]
 
 

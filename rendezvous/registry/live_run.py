@@ -11,12 +11,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from rendezvous.channel import Published
 from rendezvous.registry.journal import Record
 from rendezvous.registry.last_words import KeptWords
 from rendezvous.registry.log_views import Limits, LogViews
 from rendezvous.registry.looks import Looks
-from rendezvous.registry.machines import Machines
-from rendezvous.registry.metrics import Metrics
 from rendezvous.registry.news import News
 from rendezvous.registry.options import Options
 from rendezvous.registry.pacing import Pacing
@@ -24,6 +23,7 @@ from rendezvous.registry.refused import RefusedJoins
 from rendezvous.registry.relay import Relay
 from rendezvous.registry.stalling import Stalling
 from rendezvous.registry.starts import StartTimes
+from rendezvous.registry.topics import Keeps
 from rendezvous.registry.waiters import Waiters
 from rendezvous.run import events
 from rendezvous.run.decision import Decision, Outcome, dump_entry
@@ -97,8 +97,9 @@ class LiveRun:
         self.lines: deque[EventLine] = deque(maxlen=_EVENT_LINES)
         self.nodes = Waiters()
         self.people = Waiters()
-        self.starts, self.metrics = StartTimes(now), Metrics()
-        self.last_words, self.machines = KeptWords(), Machines()
+        self.starts, self.last_words = StartTimes(now), KeptWords()
+        self._kept: dict[str, Keeps] = {}
+        """By the name of its topic."""
         self._end_told, self._asking, self.importing = set[int](), set[int](), set[int]()
         self.refused_joins = RefusedJoins()
         self.relay: Relay | None = None
@@ -236,6 +237,12 @@ class LiveRun:
         call = self.looks.begin(self.run, now)
         self.nodes.wake_all()
         return call
+
+    def kept(self, topic: Published) -> Keeps:
+        """What is kept of a topic."""
+        if (found := self._kept.get(topic.name)) is None:
+            found = self._kept[topic.name] = topic.keep.load()()
+        return found
 
     def open_view(self, request: ViewRequest, now: float, shared: Limits) -> ViewCall:
         """Ask nodes for their output; see `LogViews.open`."""

@@ -11,9 +11,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from rendezvous.feature import declared
 from rendezvous.prometheus import Family, Histogram
 from rendezvous.registry.live_run import LiveRun
 from rendezvous.registry.service import Service
+from rendezvous.registry.topics import published
 from rendezvous.version import rdzv_version
 from rendezvous.wire.run import Phase
 
@@ -28,7 +30,6 @@ COUNTERS: Final = {
     "looks": "Requests to look where all ranks of a run are.",
     "views": "Requests to view what programs print.",
     "reports": "Reports of nodes, such as probes, acknowledgements and exits.",
-    "metrics": "Rows of metrics that programs sent.",
     "last_words": "Parts of the last output of failed programs.",
     "events": "Events that were written to the journal.",
     "commits": "Commits of the journal.",
@@ -37,6 +38,7 @@ COUNTERS: Final = {
     "moves": "Runs that were given to another replica.",
     "fenced": "Runs that another replica had taken.",
     "journal_errors": "Heartbeats that the shared journal did not answer, and commits that failed.",
+    **{topic.name: topic.counts for topic in published(declared()) if topic.counts},
 }
 """The help of each of the service's counters."""
 

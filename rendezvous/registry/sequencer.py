@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from rendezvous.compat import TaskGroup, timeout
+from rendezvous.feature import declared
 from rendezvous.registry.clock import RegistryClock
 from rendezvous.registry.journal import Journal, Record
 from rendezvous.registry.live_run import LiveRun
@@ -27,6 +28,7 @@ from rendezvous.registry.retention import Retention
 from rendezvous.registry.runs import Runs
 from rendezvous.registry.sweep import due_now, seconds_until_sweep
 from rendezvous.registry.tenants import Tenants
+from rendezvous.registry.topics import published
 from rendezvous.run import events
 from rendezvous.run.events import Event
 from rendezvous.wire.errors import (
@@ -54,7 +56,6 @@ _COUNTERS = (
     "looks",
     "views",
     "reports",
-    "metrics",
     "last_words",
     "events",
     "commits",
@@ -115,7 +116,8 @@ class Sequencer:
         self.standstill = ""
         """Why nothing can be decided for the time being."""
         self._standstill_hint = ""
-        self.counters = dict.fromkeys(_COUNTERS, 0)
+        topics = (topic.name for topic in published(declared()) if topic.counts)
+        self.counters = dict.fromkeys((*_COUNTERS, *topics), 0)
         self.meters = Meters(clock)
         self.view_limits = Limits()
 

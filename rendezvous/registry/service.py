@@ -44,7 +44,6 @@ from rendezvous.wire.errors import (
     Unauthorized,
     Unavailable,
 )
-from rendezvous.wire.metrics import MetricBatch, MetricReply
 from rendezvous.wire.node import JoinReply, JoinRequest, Refusal
 from rendezvous.wire.relay import RelayMail, RelayPost, RelayReply
 from rendezvous.wire.reports import ExitReport, Report, ReportReply
@@ -290,15 +289,6 @@ class Service:
             return decide_report(live.run, slot, incarnation, said, now)
 
         await self.sequencer.change_run(live, decide, may_wait=watches)
-
-    async def take_metrics(
-        self, live: LiveRun, slot: int, incarnation: int, batch: MetricBatch
-    ) -> MetricReply:
-        """Take in what the processes of a node say of their progress."""
-        self.counters["metrics"] += len(batch.rows)
-        at = live.now() - live.run.created_at
-        expected = live.metrics.take(slot, incarnation, batch, epoch=live.run.epoch, at_seconds=at)
-        return MetricReply(expected=expected)
 
     def heard(
         self, live: LiveRun, slot: int, incarnation: int, connection: Connection | None

@@ -15,9 +15,10 @@ from dataclasses import replace
 from typing import Any, TypeVar, cast
 from urllib.parse import urlencode
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
+from rendezvous.channel import Published
 from rendezvous.talk.credentials import Credential
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.talk.known_table import KnownTable
@@ -37,7 +38,6 @@ from rendezvous.wire.errors import (
     Unavailable,
     error_from_code,
 )
-from rendezvous.wire.metrics import MetricBatch, MetricReply, RunMetrics
 from rendezvous.wire.node import JoinReply, JoinRequest, Refusal
 from rendezvous.wire.protocol import HEADER, PROTOCOL, Speaker
 from rendezvous.wire.relay import RELAY_POLL_SECONDS, Parcel, RelayMail, RelayPost, RelayReply
@@ -271,9 +271,11 @@ class RegistryClient:
             "POST", path, lambda: aged(report, clock() - began), late=late
         )
 
-    async def send_metrics(self, run: str, slot: int, batch: MetricBatch) -> MetricReply:
-        """Tell how this node's processes get on; what is lost on the way may be sent again."""
-        return await self.ask(MetricReply, "POST", f"/v1/runs/{run}/nodes/{slot}/metrics", batch)
+    async def publish(self, topic: Published, run: str, slot: int, message: BaseModel) -> BaseModel:
+        """Send a node's message on a topic; what is lost on the way may be sent again."""
+        body = message.model_dump(mode="json", exclude_defaults=True)
+        reply: type[BaseModel] = topic.reply.load()
+        return await self.ask(reply, "POST", f"/v1/runs/{run}/nodes/{slot}/{topic.sent}", body)
 
     async def relay_give(self, run: str, slot: int, parcels: list[Parcel]) -> RelayReply:
         """Send frames of remote commands to other nodes."""
@@ -331,10 +333,10 @@ class RegistryClient:
         """What was checked before the go, and what was found."""
         return await self.ask(RunReport, "GET", f"/v1/runs/{run}/report")
 
-    async def metrics(self, run: str, after: int | None = None) -> RunMetrics:
-        """The newest row of each process; with `after`, the rows numbered above it."""
-        params = None if after is None else {"after": after}
-        return await self.ask(RunMetrics, "GET", f"/v1/runs/{run}/metrics", params=params)
+    async def topic(self, topic: Published, run: str, **query: int) -> Any:
+        """What the registry keeps of a topic, as its `shown`."""
+        path, shown = f"/v1/runs/{run}/{topic.name}", topic.shown.load()
+        return await self.ask(shown, "GET", path, params=query or None)
 
     async def table(self, run: str, digest: str) -> EndpointTable:
         """The run's endpoint table with this digest."""

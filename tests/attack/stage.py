@@ -13,8 +13,10 @@ from typing import Any
 
 from pydantic_core import to_json
 
+from rendezvous.feature import declared
 from rendezvous.registry.app import make_app
 from rendezvous.registry.journal import MemoryJournal
+from rendezvous.registry.topics import published
 from rendezvous.talk.credentials import (
     SERVER_NAME,
     Credential,
@@ -30,6 +32,7 @@ from rendezvous.wire.tenant import TenantRequest
 from tests.support.driver import make_probe
 from tests.support.registry import Launch
 from tests.support.served import OPERATOR, SECRET, FakeClock, Served, ask
+from tests.support.wire_fields import stored
 
 GENERATION_2: dict[str, Any] = {"generation": 2, "join_id": "join-0-of-generation-2"}
 LOOK = 1
@@ -41,6 +44,10 @@ DEMO, NEW = "team-demo", "team-new"
 RUNS = (DEMO, "other", "over")
 TENANTS = {"team": "team-", "other team": "team2-", "former team": "former-", "spare": "spare-"}
 """Their prefixes, by name."""
+KEPT = [(one, one.query and one.query.load()()) for one in published(declared())]
+"""What features publish, each with the query of a reader who knows nothing."""
+MESSAGES = {topic.sent: stored(topic.message) for topic, _ in KEPT}
+"""By the last part of a path, the message that is stored for it."""
 
 
 class Stage:
@@ -184,12 +191,7 @@ class Stage:
                 "code": "contract",
                 "reason": "no such program",
             },
-            ("POST", "/v1/runs/{run}/nodes/{node}/metrics"): {
-                "first": 1,
-                "rows": [{"rank": 0, "step": 1, "values": {"loss": 0.5}}],
-            },
             ("POST", "/v1/runs/{run}/nodes/{node}/looks"): {"look": LOOK, "epoch": 2},
-            ("POST", "/v1/runs/{run}/nodes/{node}/machine"): {"load": 1.5},
             ("POST", "/v1/runs/{run}/nodes/{node}/words"): {
                 "epoch": 1,
                 "node": 0,
@@ -201,6 +203,7 @@ class Stage:
                 "parcels": [{"peer": 1, "frame": {"kind": "end", "number": 1}}]
             },
         }
+        bodies |= {("POST", f"/v1/runs/{{run}}/nodes/{{node}}/{k}"): v for k, v in MESSAGES.items()}
         tenant = "added" if method == "PUT" else "spare"
         digest = self.served.host(self.mine).run.digest
         path = route.format(run=made, slot=0, node=0, digest=digest, tenant=tenant)
@@ -216,9 +219,12 @@ class Stage:
             for slot in (0, 1)
             for incarnation in (1, 2, 3)
         ]
-        told = [host.metrics.newest(0.0) for host in hosts]
+        told = [
+            host.kept(topic).written(host.run, query, 0.0)
+            for host in hosts
+            for topic, query in KEPT
+        ]
         told += [host.looks.written(0, now).plain for host in hosts]
-        told += [host.machines.written(host.run, now).plain for host in hosts]
         told += [repr(host.views.orders(now)).encode() for host in hosts]
         told += [b"%d" % host.relay.held_bytes if host.relay else b"" for host in hosts]
         told += [host.last_words.after(0) for host in hosts]

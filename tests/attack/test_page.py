@@ -23,6 +23,7 @@ from tests.support.guarded import read_to_end
 from tests.support.page_process import Page, page_of
 from tests.support.pages import RUN, PageDoor, kept_run, page_door
 from tests.support.waiting import until
+from tests.ui import runs
 
 ROUTES = [
     ("GET", "/"),
@@ -33,8 +34,8 @@ ROUTES = [
     *(
         ("GET", f"/ui-api/runs/{RUN}/{view}")
         for view in (
-            *("state", "stream", "changes", "checks", "matrix", "curves", "events"),
-            *("environment", "logs", "machines"),
+            *("state", "stream", "changes", "checks", "matrix", "events", "environment", "logs"),
+            *(one for feature in runs.features().values() for one in feature.TEXTS),
         )
     ),
     ("POST", f"/ui-api/runs/{RUN}/acts"),

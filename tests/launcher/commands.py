@@ -22,6 +22,7 @@ from pydantic import BaseModel
 from launcher.state.launch_record import LaunchRecord
 from launcher.state.state_dir import StateDir
 from launcher.symmetric.claim import Host
+from rendezvous.feature import declared
 from rendezvous.talk.credentials import RunKeys, registry_credential
 from rendezvous.talk.join_string import (
     JoinString,
@@ -36,12 +37,19 @@ from tests.support.courses import one_line
 
 PLACE = RegistryPlace(("10.4.0.9", "fd00::7"), 29_607)
 NOW = 1_790_000_000.0
+OF_FEATURES = [
+    str(one.load().name)
+    for feature in declared()
+    for commands in feature.commands.values()
+    for one in commands
+]
+"""Names of their commands."""
 ASYNC = (
     *("launcher.run.command.launch", "launcher.run.bench.bench", "worker.agent.run_agent"),
     *("launcher.show.checks.show_checks", "launcher.show.checks.show_matrix"),
-    *("launcher.show.epochs.show_epochs", "launcher.show.run_machines.show_machines"),
+    *("launcher.show.epochs.show_epochs",),
     *("launcher.show.variables.show_environment", "launcher.show.run_list.show_runs"),
-    *("launcher.show.status.show_status", "launcher.show.metrics.show_metrics"),
+    *("launcher.show.status.show_status",),
     *("launcher.show.look.show_look", "launcher.show.logs.show_logs"),
     *("launcher.run.cancel.cancel_run", "launcher.run.requests.restart_run"),
     *("launcher.run.requests.drain_node", "launcher.run.try_scheduler.check_scheduler"),

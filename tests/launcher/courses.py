@@ -41,7 +41,7 @@ from tests.support.terminals import Screen
 
 _AT_ONCE = (
     *(do.OpenFormer, do.Establish, do.CreateRun, do.WriteIntent, do.TellSlot, do.CancelRun),
-    *(do.Keep, do.KeepReport, do.KeepMachines, do.FetchMetrics, do.FetchWords),
+    *(do.Keep, do.KeepReport, do.FetchWords),
     *(do.CloseChild, do.WriteResult),
 )
 """What is answered in one way alone, unless a course holds it."""
@@ -117,6 +117,8 @@ class LaunchCourse(drive.Drive):
         for one in done:
             if isinstance(one, _AT_ONCE) and not isinstance(one, self.holds):
                 self._answer(one)
+            elif isinstance(one, do.FinishFeatures) and self.all_open(do.RunFeatures):
+                self._quietly(inputs.Done(self.id(do.RunFeatures)))
         return done
 
     def _asked(self, what: inputs.Input) -> Action | None:
@@ -145,8 +147,8 @@ class LaunchCourse(drive.Drive):
             case do.AskStatus() if isinstance(asked, do.AskStatus):
                 if (action.after, action.wait) != (self.registry.run.version, asked.wait):
                     self._add(_action_words(action))
-            case do.FetchMetrics() | do.KeepMachines():
-                pass  # at every turn
+            case do.RunFeatures() | do.FinishFeatures():
+                pass  # in every course
             case do.BreakOff(id=number):
                 self._add(f"break off {_action_words(self._sent[number])}")
             case do.WriteResult(verdict=verdict):

@@ -66,7 +66,7 @@ def over(*slots: SlotStatus, left: bool = True, **more: Any) -> RunStatus:
     return status(*slots, phase=Phase.FINISHED, result=ended, everyone_left=left, **more)
 
 
-NOISE: tuple[type[Any], ...] = (do.Show, do.FetchMetrics, do.KeepMachines)
+NOISE: tuple[type[Any], ...] = (do.Show, do.RunFeatures, do.FinishFeatures)
 """What is done at every turn, and is no part of what a script leads to."""
 
 
@@ -245,9 +245,8 @@ class Drive:
         return self.take(said.Submitted(self.id(do.Submit, key), key, handle))
 
     def kept(self) -> list[Action]:
-        """The metrics are kept, and at the end how the machines stood last."""
-        done = self.answer(do.FetchMetrics)
-        return self.answer(do.KeepMachines) if self.all_open(do.KeepMachines) else done
+        """The features' parts have ended."""
+        return self.answer(do.RunFeatures)
 
     def submit_failed(
         self,

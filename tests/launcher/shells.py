@@ -22,24 +22,26 @@ import pytest
 
 from launcher.plan.plan import HIDDEN, Submission, WorkerRun
 from launcher.run import actions as do
+from launcher.run import port as port_module
 from launcher.run.command import launch
-from launcher.run.environment import Child, MetricsKeeper, Socket, WordsKeeper
+from launcher.run.environment import Child, Socket, WordsKeeper
 from launcher.run.ground import OnDisk, Wanted
 from launcher.run.inputs import Input
 from launcher.run.machine import Machine
+from launcher.run.port import LauncherPort
 from launcher.run.values import LaunchFacts
 from launcher.schedulers.contract import Scheduler, SchedulerContext, Trouble, unheard
 from launcher.schedulers.description import Description
 from launcher.schedulers.shipped import specs_folder
 from launcher.show.board import Board
 from launcher.state.state_dir import StateDir
+from rendezvous.feature import Feature, Lazy
 from rendezvous.run.rounds import run_report
 from rendezvous.run.views import run_status
 from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.credentials import Credential
 from rendezvous.talk.join_string import JoinString, RegistryPlace
 from rendezvous.wire.errors import NotFound, RdzvError, RunExists, UsageError
-from rendezvous.wire.machine import RunMachines
 from rendezvous.wire.run import EventLine, RunReport, RunSpec, RunStatus, SlotNews, SlotState
 from rendezvous.wire.table import EndpointTable
 from tests.launcher.courses import Registry as Run
@@ -233,11 +235,9 @@ class ToldClient:
         """See `RegistryClient`."""
         return run_report((await self._reach(f"checks {run}")).run)
 
-    async def ask(self, model: Callable[[], Any], method: str, path: str) -> Any:
-        """See `RegistryClient`."""
-        self._world.reached("ask")
-        assert (model, method) == (RunMachines, "GET")
-        return RunMachines.model_validate({"machines": []})
+    def note(self, words: str) -> None:
+        """Tell what it is used for."""
+        self._world.tell(f"{self._who}: {words}")
 
     async def events(self, run: str, after: int = 0) -> AsyncGenerator[EventLine, None]:
         """See `RegistryClient`."""
@@ -275,17 +275,26 @@ class ToldProcess:
 
 
 class ToldKeeper:
-    """What keeps metrics, or last words: that it fetches is told once a second at most."""
+    """What keeps last words: that it fetches is told."""
 
-    def __init__(self, world: ShellWorld, kind: str, client: Any) -> None:
-        self._world, self._kind, self._of, self._last = world, kind, client._who, -9.0
+    def __init__(self, world: ShellWorld, client: Any) -> None:
+        self._world, self._of = world, client._who
 
     async def fetch(self) -> None:
-        """See the protocols."""
-        if self._kind != "metrics" or self._last < 0:
-            self._world.tell(f"{self._kind} by {self._of}: fetch")
-        self._last = asyncio.get_running_loop().time()
+        """See the protocol."""
+        self._world.tell(f"last words by {self._of}: fetch")
         await asyncio.sleep(0.25)
+
+
+async def feature_part(port: LauncherPort) -> None:
+    """The part of a feature: that it ticks is told at first and at last."""
+    client, count = cast(ToldClient, port.client), 0
+    async for _ in port.ticks(1.0):
+        if not count:
+            client.note(f"feature of {port.run} ticks")
+        count += 1
+        await asyncio.sleep(0.25)
+    client.note(f"feature has ended after {count} ticks")
 
 
 @dataclass
@@ -374,19 +383,12 @@ class ShellWorld(World):
         self.tell(f"{made._who}: dials {where}, {request_seconds:g} s a request")
         return cast(RegistryClient, made)
 
-    def keeper(
-        self, viewer: RegistryClient, state: StateDir, say: Callable[[str], None]
-    ) -> MetricsKeeper:
-        """See the base class."""
-        self.tell(f"keeper of {state.run}: {say == self.say}")
-        return ToldKeeper(self, "metrics", viewer)
-
     def words_keeper(
         self, admin: RegistryClient, state: StateDir, say: Callable[[str], None]
     ) -> WordsKeeper:
         """See the base class."""
         self.tell(f"words keeper of {state.run}: {say == self.say}")
-        return ToldKeeper(self, "last words", admin)
+        return ToldKeeper(self, admin)
 
     def on_signals(self, tell: Callable[[int], None]) -> None:
         """See the base class."""
@@ -539,6 +541,8 @@ def _told_machine(world: ShellWorld) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(time, "time", wall_clock)
+        feature = Feature("f", launcher=Lazy(f"{__name__}:feature_part"))
+        patch.setattr(port_module, "declared", lambda: (feature,))
         patch.setattr(Machine, "of", of)
         patch.setattr(Machine, "step", takes)
         yield

@@ -12,11 +12,14 @@ import pytest
 
 from launcher.plan.plan import WorkerRun
 from launcher.show import look as look_module
+from launcher.show import status as status_module
+from launcher.show.status import Shown
 from launcher.state.ledger import LedgerEntry
 from launcher.state.state_dir import StateDir
-from rendezvous.wire.errors import ExitCode, NotFound, RunOver, Unavailable
+from rendezvous.feature import Feature, Lazy
+from rendezvous.talk.client import RegistryClient
+from rendezvous.wire.errors import ExitCode, RunOver, Unavailable
 from rendezvous.wire.look import Frame, LookCall, LookReport, NodeLook, RankLook, RunLook, Stack
-from rendezvous.wire.metrics import MetricLine, RunMetrics
 from rendezvous.wire.refused import RefusedAsk
 from rendezvous.wire.run import NodeState, Phase, Result, RunStatus
 from tests.launcher.command import launched, rdzv
@@ -27,8 +30,6 @@ RUN = "/v1/runs/llama"
 ASK = RefusedAsk(
     slot=4, code="taken", reason="gpu-3 asks for it", times=2, first_seconds=90.0, last_seconds=7.0
 )
-ROW = MetricLine(number=40, rank=9, step=120, slot=4, at_seconds=50.0, values={"loss": 0.25})
-METRICS = RunMetrics(session="s", newest=40, elapsed_seconds=65.0, rows=[ROW])
 
 
 def stands(**more: Any) -> RunStatus:
@@ -57,10 +58,10 @@ def look(cpu: float) -> RunLook:
 
 @pytest.fixture
 def registry(monkeypatch: pytest.MonkeyPatch) -> Registry:
+    monkeypatch.setattr(status_module, "declared", tuple)
     one = Registry(
         {
             f"GET {RUN}": stands(),
-            f"GET {RUN}/metrics": METRICS,
             f"DELETE {RUN}": stands(reason="it is cancelled by a person"),
             f"POST {RUN}/restart": stands(reason="it restarts"),
             f"POST {RUN}/slots/4/drain": stands(reason="it leaves"),
@@ -87,20 +88,54 @@ def said(state: StateDir, *words: str) -> str:
     return done.stdout
 
 
-def test_the_status_of_a_run_has_its_rows_its_refusals_and_its_metrics(
+def test_the_status_of_a_run_has_its_rows_and_its_refusals(
     registry: Registry, state: StateDir
 ) -> None:
     shown = said(state, "status", "llama")
     assert "refused: gpu-3 asks for it; asked 2 times, last 7 s ago\n" in shown
     assert all(host in shown for host in ("gpu-9", "gpu-4", "gpu-7"))
-    assert "loss" in shown
-    assert "120" in shown
     found = json.loads(said(state, "status", "llama", "--json"))
     assert [(one["slot"], one["node"]) for one in found["slots"]] == [(0, 2), (1, 0), (4, 1)]
-    assert [(one["rank"], one["slot"], one["step"]) for one in found["metrics"]] == [(9, 4, 120)]
-    registry.answers[f"GET {RUN}/metrics"] = NotFound("no such route")
-    assert json.loads(said(state, "status", "llama", "--json"))["metrics"] == []
-    assert "loss" not in said(state, "status", "llama")
+
+
+class Shows:
+    """A feature's part of the status."""
+
+    async def live(self, client: RegistryClient, status: RunStatus) -> Shown:
+        return Shown({"temper": status.run}, lambda: "it is in a good temper")
+
+    def ended(self, state: StateDir) -> list[str]:
+        return [f"temper   rdzv temper {state.run}"]
+
+
+class Breaks:
+    """One that fails as nobody expected."""
+
+    async def live(self, client: RegistryClient, status: RunStatus) -> Shown:
+        raise KeyError(status.run)
+
+    def ended(self, state: StateDir) -> list[str]:
+        raise KeyError(state.run)
+
+
+def test_the_status_has_what_features_add_and_a_line_for_one_that_fails(
+    state: StateDir, monkeypatch: pytest.MonkeyPatch, registry: Registry
+) -> None:
+    features = [
+        Feature(name.lower(), status=Lazy(f"{__name__}:{name}")) for name in ("Breaks", "Shows")
+    ]
+    monkeypatch.setattr(status_module, "declared", lambda: (Feature("without"), *features))
+    failed = "rdzv: breaks cannot be shown: KeyError('llama')\n"
+    shown = rdzv("status", "llama", state=state.path.parent)
+    assert shown.stdout.endswith("\n\nit is in a good temper\n")
+    assert (shown.exit_code, shown.stderr) == (0, failed)
+    shown = rdzv("status", "llama", "--json", state=state.path.parent)
+    assert (json.loads(shown.stdout)["temper"], shown.stderr) == ("llama", failed)
+    state.write_result(Result(status="ok", exit_code=0, message="all ended"))
+    state.release()
+    shown = rdzv("status", "llama", state=state.path.parent)
+    assert f"files    {state.path}\ntemper   rdzv temper llama\n" in shown.stdout
+    assert shown.stderr == failed
 
 
 def test_a_registry_that_is_silent_is_told_from_a_launcher_that_has_ended(

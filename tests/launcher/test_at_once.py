@@ -12,9 +12,7 @@ import pytest
 from launcher.run import actions as do
 from launcher.run.effects import Effects
 from launcher.ui import runs as ui_runs
-from launcher.ui.kept import KeptRows
 from launcher.ui.runs import Runs
-from rendezvous.wire.metrics import MetricLine
 from tests.launcher.world import World
 from tests.support.virtual_time import run_virtually
 
@@ -114,36 +112,3 @@ async def test_the_runs_are_listed_once_for_all_who_ask(
     runs = Runs(tmp_path, cast(Any, None))
     await asyncio.gather(*(runs.rows() for _ in range(3)))
     assert listed == [tmp_path]
-
-
-async def test_rows_of_metrics_are_read_once_whoever_reads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The page's clock and a browser that comes read at the same time; a row may be half there."""
-    told: list[MetricLine] = []
-    path = tmp_path / "metrics.jsonl"
-    rows = [MetricLine(number=n, rank=n % 3, step=n, slot=0, at_seconds=1.0) for n in range(40)]
-    text = "".join(f"{row.model_dump_json()}\n" for row in rows)
-    path.write_text(text[:-20])
-
-    class Told:
-        def rows(self, found: list[MetricLine]) -> None:
-            told.extend(found)
-
-    kept = KeptRows(path, cast(Any, Told()))
-    monkeypatch.setattr("launcher.ui.kept._CHUNK_BYTES", 300)
-    read_next = kept._next
-
-    def slowly() -> list[MetricLine]:
-        before = kept._offset
-        time.sleep(0.002)
-        assert kept._offset == before  # nobody else reads meanwhile
-        return read_next()
-
-    monkeypatch.setattr(kept, "_next", slowly)
-    await asyncio.gather(kept.read(), kept.read(), kept.read())
-    with path.open("a") as file:
-        file.write(text[-20:])
-    assert await kept.read()
-    assert not await kept.read()
-    assert [row.number for row in told] == list(range(40))

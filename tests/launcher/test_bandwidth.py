@@ -98,6 +98,7 @@ def test_what_cannot_be_is_refused_before_anything_starts(
 # --- the picture ------------------------------------------------------------------------------
 
 
+@pytest.mark.plot
 @pytest.mark.parametrize(
     ("changed", "title"),
     [
@@ -109,7 +110,6 @@ def test_what_cannot_be_is_refused_before_anything_starts(
 def test_the_picture_shows_both_measurements_and_names_what_is_slow(
     tmp_path: Path, changed: dict[str, object], title: str
 ) -> None:
-    pytest.importorskip("matplotlib")
     draw(RESULT | changed, tmp_path / "result.svg")
     text = (tmp_path / "result.svg").read_text()
     for words in (title, "all-reduce", "pairs of nodes, GB/s each way"):

@@ -232,10 +232,10 @@ def test_of_a_run_whose_registry_is_gone_and_that_kept_nothing_that_is_said(tmp_
 # --- the picture ----------------------------------------------------------------------------------
 
 
+@pytest.mark.plot
 @pytest.mark.parametrize("size", [4, 70])
 def test_a_round_is_drawn(size: int, tmp_path: Path) -> None:
     """Reports of others than the run's nodes are not."""
-    pytest.importorskip("matplotlib")
     foreign = {7_000: [PairProbe(slot=0, outcome="ok", rtt_ms=1.0)]}
     round_ = tried(size, into(2, size))
     round_ = round_.model_copy(update={"reports": dict(round_.reports) | foreign})
@@ -267,15 +267,15 @@ def colours(times: dict[tuple[int, int], float]) -> dict[tuple[int, int], tuple[
     }
 
 
+@pytest.mark.plot
 def test_no_difference_of_microseconds_has_a_colour_of_its_own() -> None:
     """On one machine a pair may take a hundred times as long as another, which means nothing."""
-    pytest.importorskip("matplotlib")
     assert len(set(colours({}).values())) == 1
     assert colours({(0, 1): 0.05, (1, 2): 0.3, (2, 3): 0.9}) == colours({})
 
 
+@pytest.mark.plot
 def test_what_takes_much_longer_than_usual_has_the_last_colour_and_more_than_a_little() -> None:
-    pytest.importorskip("matplotlib")
     usual = colours({})[0, 1]
     found = colours({(0, 1): 20.0, (1, 2): 4.0})
     slow, less = found.pop((0, 1)), found.pop((1, 2))
@@ -301,8 +301,8 @@ def test_the_colours_begin_above_what_is_usual_and_matters(
     assert scale(times) == ends
 
 
+@pytest.mark.plot
 def test_the_picture_is_asked_for_by_a_files_name(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     state_of_run(tmp_path, report(tried(2, both((0, 1)))))  # nothing is good
     path = tmp_path / "m.svg"
     drawn = rdzv("status", "llama", "--matrix", str(path), state=tmp_path)

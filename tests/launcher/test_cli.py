@@ -31,6 +31,7 @@ from launcher.settings import BenchSettings, LaunchSettings, ServeSettings
 from launcher.show.installation import how_to_install
 from launcher.state.ledger import LedgerEntry
 from launcher.state.state_dir import StateDir
+from rendezvous.feature import declared
 from rendezvous.secret_variables import anonymous_file, path_of
 from rendezvous.talk.credentials import RunKeys, new_secret
 from rendezvous.talk.join_string import (
@@ -42,6 +43,7 @@ from rendezvous.talk.join_string import (
 from rendezvous.wire.errors import ExitCode, JoinTimeout, UsageError
 from rendezvous.wire.run import RunReport
 from tests.launcher.command import launched, rdzv
+from tests.launcher.commands import OF_FEATURES
 from tests.support.registry import running
 from tests.support.sources import nodes
 from tests.test_packages import modules, tree
@@ -138,14 +140,15 @@ def test_every_page_that_a_message_names_is_there() -> None:
     """No message names a file of the checkout, which an installation may lack."""
     every = [node for name in modules() for node in nodes(tree(name))]
     docstrings = {id(node.value) for node in every if isinstance(node, ast.Expr)}
+    files = {file for feature in declared() for file in feature.files}
     texts = [
         node.value
         for node in every
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
-        if id(node) not in docstrings
+        if id(node) not in docstrings and node.value not in files
     ]
     named = {page for text in texts for page in re.findall(r"rdzv docs ([a-z-]+)", text)}
-    assert {"checks", "schedulers", "frameworks", "metrics", "symmetric"} <= named
+    assert {"checks", "schedulers", "frameworks", "symmetric"} <= named
     for page in named:
         assert rdzv("docs", page).stdout.startswith("# ")
     assert [text for text in texts if re.search(r"(docs|examples)/[a-z_]+\.", text)] == []
@@ -379,7 +382,8 @@ def test_what_the_agent_says_is_kept_in_a_file_of_its_user_alone(tmp_path: Path)
 
 def test_where_only_a_worker_is_installed_the_other_commands_say_what_to_install() -> None:
     lines = ["launch --nnodes 2 -- train.py", "serve", "status", "cancel llama", "logs llama"]
-    lines += ["schedulers", "doctor --env", "bench --nnodes 2", "metrics llama", "look llama"]
+    lines += ["schedulers", "doctor --env", "bench --nnodes 2", "look llama"]
+    lines += [f"{name} llama" for name in OF_FEATURES]
     lines += ["restart llama", "drain llama 1", "prune", "ui", "tenant list"]
     lines += ["schedulers check local", "tenant add x --prefix x-", "tenant revoke x"]
     lines += ["token view llama", "replay llama"]
@@ -504,9 +508,11 @@ def root(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "line",
     [
-        *("status x", "cancel x", "restart x", "logs x", "replay x", "look x", "metrics x"),
+        *("status x", "cancel x", "restart x", "logs x", "replay x", "look x"),
+        *(f"{name} x" for name in OF_FEATURES),
         *("ui x", "ui x --save x.html", "prune x", "drain x 1", "token view x"),
-        *("status x --checks", "status x --env 0", "status x --epochs", "status x --machines"),
+        *("status x --checks", "status x --env 0", "status x --epochs"),
+        *(f"status x --{name}" for feature in declared() for name in feature.views),
         *("status x --matrix", "logs x --follow"),
     ],
 )
@@ -525,7 +531,10 @@ def test_a_run_that_was_not_launched_here_is_named_with_those_that_were(
 
 @pytest.mark.parametrize(
     "line",
-    ["status {}", "logs {}", "look {}", "metrics {}", "prune {}", "token view {}", "cancel {}"],
+    [
+        *("status {}", "logs {}", "look {}", "prune {}", "token view {}", "cancel {}"),
+        *(f"{name} {{}}" for name in OF_FEATURES),
+    ],
 )
 def test_a_run_is_found_by_the_end_of_its_id_and_several_are_listed(line: str, root: Path) -> None:
     first = launched(root)

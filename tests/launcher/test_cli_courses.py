@@ -24,7 +24,7 @@ from launcher.state.state_dir import StateDir
 from rendezvous.talk.credentials import RunKeys
 from rendezvous.talk.join_string import ViewString, group_token_text
 from rendezvous.wire.errors import RdzvError, Unauthorized, UsageError
-from tests.launcher.commands import PLACE, Course, join_text, registry_text, secret_of
+from tests.launcher.commands import OF_FEATURES, PLACE, Course, join_text, registry_text, secret_of
 from tests.support.courses import lines_in, write_down
 
 KNOWN = Path(__file__).with_name("cli.txt")
@@ -43,19 +43,17 @@ def shown(course: Course) -> None:
         for line in (
             *("status", "status --all", "status vis-77 --matrix=net.svg", "status vis-77 --env 5"),
             *(f"status {run}" for run in ("llama-7b", "lla", "d0026d37", "k3f2a9c1xy", "x")),
-            *(f"status 77 --{view}" for view in ("checks", "matrix", "epochs", "machines")),
-            *("metrics vis-77", "look llama-7b --again 11 --all --save look.json", "look 77"),
+            *(f"status 77 --{view}" for view in ("checks", "matrix", "epochs")),
+            *("look llama-7b --again 11 --all --save look.json", "look 77"),
         ):
             course.run(line + more)
-    for view in ("checks", "matrix", "epochs", "machines", "env 3"):
+    for view in ("checks", "matrix", "epochs", "env 3"):
         course.run(f"status --{view}")
     course.each(
         f"""
-        status vis-77 --checks --matrix=net.svg --epochs --machines --env 2
-        status vis-77 --epochs --machines --env 2
-        status vis-77 --machines --env 2
-        metrics vis-77 --plot loss.svg
-        metrics vis-77 --plot loss.svg --json
+        status vis-77 --checks --matrix=net.svg --epochs --env 2
+        status vis-77 --epochs --env 2
+        status vis-77 --checks --env 2
         cancel vis-77
         cancel llama-7b --reason 'no more of it'
         cancel 77
@@ -386,7 +384,7 @@ def denied(course: Course) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "stat", stat)
-        for command in ("status", "cancel", "prune", "ui", "replay", "logs", "metrics", "restart"):
+        for command in ("status", "cancel", "prune", "ui", "replay", "logs", "restart"):
             for run in ("llama-7b", "ma-7b", "vis-77"):
                 course.run(f"{command} {run}")
 
@@ -399,11 +397,13 @@ def completed(course: Course) -> None:
         *("launch --sch", "launch --scheduler ", "launch --scheduler s", "launch --framework "),
         *("launch -- ", "launch --nnodes 2 ", "schedulers check ", "docs c", "token "),
         *("status --state-dir nowhere ", "prune ", "tenant ", "logs x --level ", "completion "),
-        *("token view ", "metrics ", "restart ", "token metrics l"),
+        *("token view ", "restart ", "token metrics l"),
     ):
         *words, last = line.split(" ")
         found = shell.get_completions(words, last)
-        course.add(f"{line!r} {[f'{one.type}:{one.value}' for one in found]}")
+        hidden = () if words else OF_FEATURES
+        shown = [f"{one.type}:{one.value}" for one in found if one.value not in hidden]
+        course.add(f"{line!r} {shown}")
 
 
 class _Full:

@@ -18,7 +18,6 @@ from launcher.cli.process import AT_WORK, exit_with
 from launcher.run import group_refusal
 from launcher.symmetric import platforms
 from launcher.symmetric.claim import Claim, Host
-from launcher.ui import kept as kept_module
 from rendezvous.talk.credentials import RunKeys
 from rendezvous.talk.join_string import JoinString, RegistryPlace
 from rendezvous.wire.errors import ExitCode, RdzvError, Unauthorized, UsageError
@@ -245,9 +244,3 @@ def test_a_platform_that_gives_no_rank_says_what_to_start() -> None:
         assert (claim.numbered, claim.values["master_addr"].text) == (False, "n7")
         assert f"the platform ({name}) gives a node no number" in claim.advice["node_rank"]
         assert "torchrun --rdzv-backend=rdzv" in claim.advice["node_rank"]
-
-
-def test_half_a_row_of_metrics_is_passed_over_and_those_behind_it_are_not() -> None:
-    row = b'{"number": 1, "slot": 4, "at_seconds": 1.5, "rank": %d, "step": 7, "values": {}}'
-    found = list(kept_module._rows([row % 3, row[:30], b"", row % 5]))
-    assert [one.rank for one in found] == [3, 5]

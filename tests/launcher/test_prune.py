@@ -15,11 +15,12 @@ from launcher.state import prune as pruning
 from launcher.state.ledger import LedgerEntry
 from launcher.state.prune import DAY_SECONDS, old_runs, prune, prune_after_launch
 from launcher.state.state_dir import StateDir, known_runs
+from rendezvous.feature import declared
 from rendezvous.wire.errors import ExitCode, RunExists
 from tests.launcher.command import NOWHERE, rdzv, record_of
 
-OURS = """launch.json result.json secret key.pem certificate.pem certificate.der registry.json
-status.json table.json report.json machines.json metrics.jsonl
+OURS = f"""launch.json result.json secret key.pem certificate.pem certificate.der registry.json
+status.json table.json report.json {" ".join(name for one in declared() for name in one.keeps)}
 worker-runs.jsonl journal.sqlite journal.sqlite-wal journal.sqlite-shm .secret.new
 logs/registry.log logs/agent-0.log logs/node-10.log logs/node-10.log.first logs/node-10.log.1
 logs/rank-19.log logs/rank-19.log.first logs/rank-19.log.1 logs/rank-19.e2.log logs/rank-7.log.index

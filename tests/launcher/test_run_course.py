@@ -95,8 +95,8 @@ STEPS: Steps = {
     "result-fails": lambda drive, _: drive.fails(do.WriteResult),
     "cancel-fails": lambda drive, _: drive.fails(do.CancelRun),
     "board-fails": lambda drive, _: drive.take(said.PartFailed(said.NO_ACTION, "no terminal")),
-    "metrics": lambda drive, _: drive.kept(),
-    "metrics-fail": lambda drive, _: drive.fails(do.KeepMachines) + drive.fails(do.FetchMetrics),
+    "features": lambda drive, _: drive.kept(),
+    "features-fail": lambda drive, _: drive.fails(do.RunFeatures),
     "words": lambda drive, _: drive.answer(do.FetchWords),
     "words-fail": lambda drive, _: drive.fails(do.FetchWords),
     "events-broken": lambda drive, _: drive.take(
@@ -106,7 +106,7 @@ STEPS: Steps = {
         said.EventsOver(drive.id(do.FollowEvents), 9, broken=False)
     ),
 }
-QUIET = (do.FetchMetrics, do.KeepMachines)
+QUIET = (do.RunFeatures, do.FinishFeatures)
 OWN, STANDING, SYMMETRIC = facts(), facts(owns=False), facts(others=None)
 BEGUN = "begin made created "
 GIVES_UP = " uncancelled closed"
@@ -242,22 +242,22 @@ FAILED_RESULT = DOWN + "program_failed"
         (SYMMETRIC, BEGUN + "over-untold-well", "show"),
         (SYMMETRIC, BEGUN + "signal over-untold", "show; break off CancelRun"),
         # 50: then the events are shown to their end, or for three seconds
-        (OWN, BEGUN + "over metrics 3.1", "3: break off FollowEvents; close child"),
-        (OWN, BEGUN + "over metrics 2 dies 1.1", "1: break off FollowEvents; close child"),
-        (OWN, BEGUN + "over metrics events-over", "close child"),
-        (OWN, BEGUN + "over metrics-fail events-over", "close child"),
+        (OWN, BEGUN + "over features 3.1", "3: break off FollowEvents; close child"),
+        (OWN, BEGUN + "over features 2 dies 1.1", "1: break off FollowEvents; close child"),
+        (OWN, BEGUN + "over features events-over", "close child"),
+        (OWN, BEGUN + "over features-fail events-over", "close child"),
         # events that ended before everyone had left are asked for at once, and only once
-        (OWN, BEGUN + "events-over over metrics", "follow events 9"),
-        (OWN, BEGUN + "events-over over metrics events-over", "close child"),
-        (OWN, BEGUN + "events-over over metrics events-broken 0.2", "0.2: follow events 17"),
+        (OWN, BEGUN + "events-over over features", "follow events 9"),
+        (OWN, BEGUN + "events-over over features events-over", "close child"),
+        (OWN, BEGUN + "events-over over features events-broken 0.2", "0.2: follow events 17"),
         # of a run whose programs were started, and failed, their ranks' last words are kept as well
         (OWN, BEGUN + "go kept over-sealed", "show; fetch words"),
         (OWN, BEGUN + "go kept over-sealed-well", "show"),
-        (OWN, BEGUN + "go kept over-sealed metrics", ""),
+        (OWN, BEGUN + "go kept over-sealed features", ""),
         (OWN, BEGUN + "go kept over-sealed words", ""),
-        (OWN, BEGUN + "go kept events-over over-sealed words metrics", "follow events 9"),
-        (OWN, BEGUN + "go kept events-over over-sealed metrics words-fail", "follow events 9"),
-        (OWN, BEGUN + "go kept over-sealed metrics words events-over", "close child"),
+        (OWN, BEGUN + "go kept events-over over-sealed words features", "follow events 9"),
+        (OWN, BEGUN + "go kept events-over over-sealed features words-fail", "follow events 9"),
+        (OWN, BEGUN + "go kept over-sealed features words events-over", "close child"),
         # and of an epoch a while after it has ended
         (OWN, BEGUN + "go kept restarts 4.9", ""),
         (OWN, BEGUN + "go kept restarts 5", "5: fetch words"),
@@ -283,7 +283,7 @@ FAILED_RESULT = DOWN + "program_failed"
         (OWN, BEGUN + "over-here forgets closed", FAILED_RESULT),
         (OWN, BEGUN + "over-here" + " dies 1" * 5 + " closed", FAILED_RESULT),
         (OWN, BEGUN + "over-here signal signal closed", FAILED_RESULT),
-        (OWN, BEGUN + "over-here" + " silent 1" * 18 + " metrics closed", FAILED_RESULT),
+        (OWN, BEGUN + "over-here" + " silent 1" * 18 + " features closed", FAILED_RESULT),
     ],
 )
 def test_33_to_53_what_is_done_at_each_step(of: LaunchFacts, script: str, then: str) -> None:
@@ -299,16 +299,26 @@ def test_what_a_launcher_fails_with_names_the_epochs_that_have_ended() -> None:
     assert drive.of(do.WriteResult)[0].verdict.epochs == ()  # the result has them
 
 
-def test_50_52_metrics_are_kept_each_second_and_once_more_at_the_end() -> None:
+def test_50_52_features_run_from_the_first_status_on_and_finish_at_the_end() -> None:
     drive = Drive.new().following()
-    drive.wait(1.0)
-    drive.answer(do.FetchMetrics)
-    assert drive.all_open(do.FetchMetrics) == []
-    drive.wait(1.0)
-    drive.answer(do.FetchMetrics)
-    assert len(drive.of(do.FetchMetrics)) == 2
+    assert len(drive.all_open(do.RunFeatures)) == 1
+    assert drive.of(do.FinishFeatures) == []
     drive.came(over())
-    assert len(drive.of(do.FetchMetrics)) == 3
+    assert len(drive.of(do.FinishFeatures)) == 1
+    drive.wait(4.9)
+    assert len(drive.all_open(do.RunFeatures)) == 1
+    drive.wait(0.2)
+    assert drive.all_open(do.RunFeatures) == []
+    assert len(drive.of(do.RunFeatures)) == 1
+
+
+def test_features_that_have_ended_before_are_not_waited_for() -> None:
+    drive = Drive.new().following()
+    drive.answer(do.RunFeatures)
+    drive.came(over())
+    assert drive.all_open(do.CloseChild) == []
+    drive.take(said.EventsOver(drive.id(do.FollowEvents), 9, broken=False))
+    assert drive.all_open(do.CloseChild)
 
 
 def test_a_machine_is_a_value_that_can_be_copied_and_compared() -> None:

@@ -351,9 +351,9 @@ def test_what_is_fetched_last_is_broken_off_where_everything_ends_at_once() -> N
     drive.take(said.ReportCame(drive.id(do.Keep), RunReport(run="r")))
     failed = result("program_failed", 3)
     drive.came(over(slot(1, 1, 1), result=failed, digest="d", epoch=1))
-    fetches = (do.FetchMetrics, do.KeepMachines, do.FetchWords)
+    fetches = (do.RunFeatures, do.FetchWords)
     last = [one.id for one in drive.all_open(fetches)]
-    assert len(last) == 3
+    assert len(last) == 2
     drive.signal()
     done = drive.signal(2)
     assert [one for one in done if isinstance(one, do.BreakOff) and one.id in last] == [

@@ -143,6 +143,8 @@ class Walk(Drive):
                 self.take(said.Unanswered(number, SILENT, jitter))
             case do.StartChild():
                 pass
+            case do.RunFeatures() if not self.of(do.FinishFeatures):
+                pass  # they go on
             case _:
                 self.take(said.Done(number))
 
@@ -181,7 +183,7 @@ class Walk(Drive):
         assert not waiting or len(places) == SUBMITS_AT_ONCE
         if machine.course.stage is Stage.FOLLOWING:
             owners = {owner for owner, _ in machine.desk.open.values() if isinstance(owner, str)}
-            assert {"status", "events", "metrics"} <= owners | times.keys()
+            assert {"status", "events", "features"} <= owners | times.keys()
 
     def check_ends(self) -> None:
         """The same of those that are ended."""

@@ -387,7 +387,7 @@ async def test_14_a_launch_from_its_port_to_its_result_and_its_last_line(world: 
     others = "rdzv: the output of the other nodes: rdzv logs r\n"
     end = f"{others}rdzv: run 'r' ok: {OK.message} after 0 s"
     assert last == (end, False)  # the folder is free
-    names = ("status", "table", "report", "machines")
+    names = ("status", "table", "report")
     kept = [world.state().path / f"{name}.json" for name in names]
     assert {path.stat().st_mode & 0o777 for path in kept} == {0o600}
 

@@ -86,7 +86,7 @@ async def it_starts_twice_and_fails(world: ShellWorld) -> None:
         world.look()
         joins(world, 2, 0, 1)
         world.drive.verify().arm()
-        await world.until(lambda: world.has("keeper of"))
+        await world.until(lambda: world.has("feature of r ticks"))
         world.processes[0].over.set_result(-9)
         world.refuses["events"] = [Unavailable("cut")]
         await asyncio.sleep(3)
@@ -172,7 +172,6 @@ async def a_standing_registry_has_both_launches(world: ShellWorld) -> None:
         joins(world, 1, 2, 0)
         world.drive.verify().arm()
         world.refuses["table"] = [Unavailable("busy"), Unavailable("busy again")]
-        world.refuses["ask"] = [Unavailable("no machines")]
         await asyncio.sleep(4)
         for slot in (2, 0, 1):
             world.drive.exit(slot, 0)

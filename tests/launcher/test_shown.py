@@ -21,15 +21,12 @@ from rich.console import Console, RenderableType
 from launcher.plan.dry_run import command_lines
 from launcher.schedulers.catalog import known_schedulers, scheduler_entry
 from launcher.schedulers.shipped import specs_folder
-from launcher.show.progress import draw_metrics, in_one_line
 from launcher.show.run_list import Row, facts, table_lines
 from launcher.show.variables import table_lines as table_lines_of
 from rendezvous.wire.errors import UsageError
-from rendezvous.wire.metrics import MetricLine
-from rendezvous.wire.run import NodeState, RestartFacts
+from rendezvous.wire.run import RestartFacts
 from rendezvous.wire.table import EndpointTable, TableRow
 from tests.launcher.command import plan_of, rdzv
-from tests.launcher.test_board import node, run_status
 from tests.support.bed import settings_of
 from tests.support.courses import lines_in, text_of
 from worker.contracts import FRAMEWORKS
@@ -175,26 +172,6 @@ def several_runs() -> Shown:
     return Shown.of("\n".join([*lines, *(line for row in rows for line in facts(row))]))
 
 
-def how_far_it_has_come() -> Shown:
-    """Of seven ranks on three nodes, of forty, and in one line each."""
-    nodes = [node(n, NodeState.RUNNING, node=r) for n, r in ((0, 2), (2, 0), (5, 1))]
-    status = run_status(*nodes)
-    few = [_told(rank, 100 - 7 * rank, (0, 2, 5)[rank % 3]) for rank in (6, 2, 0, 4, 1, 5, 3)]
-    many = [_told(rank, 100 + rank * rank % 37, rank % 5) for rank in reversed(range(40))]
-    drawn = [draw_metrics(few, status=status, elapsed_seconds=300.0), draw_metrics(few)]
-    drawn += [draw_metrics(many, status=status), draw_metrics(many, elapsed_seconds=300.0)]
-    text = "".join(_printed(each) for each in drawn)
-    return Shown.of(text + "\n".join(map(in_one_line, (few, many, few[:1]))))
-
-
-def _told(rank: int, step: int, slot: int) -> MetricLine:
-    values = {"loss": 2.5 - rank / 16, "lr": 3e-05, "tokens": 1_000.0 * (rank + 1)}
-    if rank % 3:
-        values["acc"] = 0.125 * rank
-    at = 290.0 - 41 * rank
-    return MetricLine(number=step, slot=slot, at_seconds=at, rank=rank, step=step, values=values)
-
-
 def _printed(what: RenderableType) -> str:
     stream = io.StringIO()
     Console(file=stream, width=110, highlight=False).print(what)
@@ -210,7 +187,6 @@ SHOWN: dict[str, Show] = {
             each_node_starts,
             one_node_was_given,
             several_runs,
-            how_far_it_has_come,
         )
     },
 }

@@ -23,24 +23,20 @@ import pytest
 
 from launcher.show import checks as checks_module
 from launcher.show import (
-    curves,
     drawing,
     epochs,
     heatmap,
     look,
-    machines,
-    metrics,
     run_list,
     status,
 )
 from launcher.show import registry as registry_module
 from launcher.show.pages import page_lines
 from launcher.show.registry import Proven, judge
-from launcher.show.run_machines import show_machines
 from launcher.show.slot_words import state_words, worker_run_words
 from launcher.show.starter import judge_torchrun
 from launcher.show.variables import show_environment
-from launcher.state.state_dir import MACHINES, StateDir
+from launcher.state.state_dir import StateDir
 from launcher.ui.phases import Phases
 from launcher.ui.slots import is_same, marked, slot_row
 from rendezvous.talk.credentials import registry_credential
@@ -58,9 +54,7 @@ from rendezvous.wire.look import (
     RunLook,
     Stack,
 )
-from rendezvous.wire.machine import GpuSample, MachineSample, NodeMachine, RunMachines
-from rendezvous.wire.metrics import MetricLine, RunMetrics
-from rendezvous.wire.node import Facts, Finding, RdmaPort
+from rendezvous.wire.node import Finding
 from rendezvous.wire.refused import RefusedAsk
 from rendezvous.wire.run import (
     EpochEnd,
@@ -84,7 +78,6 @@ from tests.support.written import Registry, Written
 from tests.ui.test_asked import table
 
 KNOWN = Path(__file__).with_name("status.txt")
-GIB = 1 << 30
 HOSTS = {0: "gpu-9", 1: "gpu-4", 4: "gpu-7"}
 RUN = "/v1/runs/llama"
 
@@ -126,64 +119,6 @@ FINDINGS = [
 ]
 REPORT = RunReport(run="llama", hostnames=HOSTS, rounds=[NONE, TRIED], findings=FINDINGS)
 
-MACHINE_FACTS = Facts(
-    rdzv_version="1.2",
-    python_version="3.12.3",
-    torch_version="2.9.0",
-    nccl_version="2.27.5",
-    cpus=96,
-    gpus=3,
-    gpu_models=["H100", "A100", "H100"],
-    rdma=[
-        RdmaPort(device="mlx5_0", link_layer="InfiniBand", rate_gbps=400.0, hca_type="MT4129"),
-        RdmaPort(device="mlx5_1", link_layer="Ethernet", rate="25 Gb/sec (1X EDR)"),
-        RdmaPort(device="mlx5_2", link_layer="InfiniBand", rate_gbps=400.0, hca_type="MT4129"),
-        RdmaPort(device="mlx5_3", port=2, link_layer="Unknown", problem="its state is DOWN"),
-        RdmaPort(device="mlx5_4", link_layer="Unknown", problem="its state is DOWN"),
-        RdmaPort(device="rdmap5", link_layer="Unknown"),
-    ],
-)
-SAMPLE = MachineSample(
-    load=7.25,
-    memory_used=3 * GIB // 2,
-    memory_limit=5 * GIB,
-    memory_total=700 * GIB,
-    memory_available=600 * GIB,
-    disk_free=900 << 20,
-    disk_total=11 << 40,
-    shm_free=63 << 20,
-    shm_total=GIB,
-    gpus=[
-        GpuSample(index=5, memory_used=30 * GIB, memory_total=40 * GIB, utilisation=9),
-        GpuSample(index=2, memory_used=50 * GIB, memory_total=80 * GIB, temperature=71),
-        GpuSample(index=7, utilisation=88, temperature=83, problem="fallen off the bus"),
-    ],
-    gpu_problem="NVML: unknown error",
-)
-BARE = MachineSample(load=0.5, memory_used=2 * GIB, memory_total=9 * GIB, disk_total=5 * GIB)
-MACHINES_OF = RunMachines(
-    machines=[
-        NodeMachine(slot=4, node=1, hostname="gpu-7", facts=MACHINE_FACTS, sample=SAMPLE, age=75.0),
-        NodeMachine(slot=1, hostname="gpu-4", facts=Facts(gpus=2)),
-        NodeMachine(slot=0, node=2, hostname="gpu-9", sample=BARE),
-    ]
-)
-
-
-def _metric(number: int, rank: int, at: int, step: int, seconds: float, **values: float) -> Any:
-    return MetricLine(
-        number=number, rank=rank, slot=at, step=step, at_seconds=seconds, values=values
-    )
-
-
-METRICS = [
-    _metric(1, 0, 1, 10, 61.0, loss=2.5, lr=0.001),
-    _metric(2, 5, 4, 12, 62.0, loss=3.25),
-    _metric(3, 0, 1, 20, 71.0, **{"loss/not_finite": 1}),
-    _metric(4, 7, 0, 7, 50.0, loss=1e6, tokens=123456789.0),
-    _metric(5, 5, 4, 22, 72.5, lr=0.0005, **{"loss/not_finite": -2}),
-    _metric(6, 0, 1, 20, 73.0, loss=2.25),
-]
 ENDS = [
     EpochEnd(
         epoch=1,
@@ -303,10 +238,14 @@ class Course:
         self.width: int | None = None
         for name in ("COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE"):
             patch.delenv(name, raising=False)
-        for module in (checks_module, machines, look, run_list, status, epochs):
-            if hasattr(module, "width_of"):
-                patch.setattr(module, "width_of", lambda _: self.width)
-        patch.setattr("launcher.show.run_machines.width_of", lambda _: self.width)
+        patch.setattr(status, "declared", tuple)
+        for module in (checks_module, look, run_list, status, epochs):
+            self.folds(module)
+
+    def folds(self, module: Any) -> None:
+        """The lines of this module are folded at `width`."""
+        if hasattr(module, "width_of"):
+            self.patch.setattr(module, "width_of", lambda _: self.width)
 
     def answers(self, **more: Written) -> None:
         """As `GET_report=...`, of this run."""
@@ -396,21 +335,6 @@ def checks(made: Course) -> None:
     asker.asks("another run", checks_module.show_checks(root, "lama", as_json=False))
 
 
-def its_machines(made: Course) -> None:
-    """Of the registry, narrow and wide; kept; not at all."""
-    asker, root = made.asker, made.asker.root
-    made.answers(GET_machines=MACHINES_OF)
-    for made.width in (None, 50):
-        asker.asks("machines", show_machines(root, "llama", as_json=False))
-    asker.asks("machines as JSON", show_machines(root, "llama", as_json=True))
-    made.answers(GET_machines=RunMachines())
-    asker.asks("machines", show_machines(root, "llama", as_json=False))
-    made.answers(GET_machines=GONE)
-    asker.asks("machines", show_machines(root, "llama", as_json=False))
-    made.keep(MACHINES, RunMachines(machines=MACHINES_OF.machines[1:2]))
-    asker.asks("machines", show_machines(root, "llama", as_json=False))
-
-
 def a_look(made: Course) -> None:
     """Where its ranks are: short, whole, twice; of nodes that take their time."""
     asker, root = made.asker, made.asker.root
@@ -447,26 +371,6 @@ def a_look(made: Course) -> None:
     asker.asks("look", look.show_look(root, "llama", **base))
     made.state.release()
     asker.asks("look", look.show_look(root, "llama", **base))
-
-
-def its_metrics(made: Course) -> None:
-    """How its processes get on: as a table, as a picture, of a few and of many ranks."""
-    asker, root = made.asker, made.asker.root
-    asker.asks("metrics", metrics.show_metrics(root, "llama", as_json=False, plot=None))
-    rows = [row.model_dump_json() for row in METRICS]
-    made.state.metrics.write_text("\n".join([*rows[:3], rows[3][:20], *rows[3:], rows[0][:30]]))
-    asker.asks("metrics", metrics.show_metrics(root, "llama", as_json=False, plot=None))
-    asker.asks("metrics as JSON", metrics.show_metrics(root, "llama", as_json=True, plot=None))
-    made.draws(curves)
-    plot = Path("curves.svg")
-    asker.asks("a picture", metrics.show_metrics(root, "llama", as_json=False, plot=plot))
-    many = [
-        _metric(n, n * 3 % 37, n % 4, 5 + n % 2, 9.0 + n, loss=float(n), **{f"v{n % 11}": 2.0})
-        for n in range(1, 40)
-    ]
-    made.state.metrics.write_text("".join(f"{row.model_dump_json()}\n" for row in many))
-    asker.asks("metrics of many", metrics.show_metrics(root, "llama", as_json=False, plot=None))
-    asker.asks("a picture", metrics.show_metrics(root, "llama", as_json=False, plot=plot))
 
 
 def its_variables(made: Course) -> None:
@@ -508,17 +412,10 @@ def how_it_stands(made: Course) -> None:
         asker.asks(f"epochs, {what}", epochs.show_epochs(root, "llama", as_json=False))
 
     made.registry.answers[f"GET {RUN}"] = RUNNING
-    made.answers(
-        GET_metrics=RunMetrics(session="s", newest=6, rows=METRICS[3:], elapsed_seconds=95.0)
-    )
     made.width = 50
     ask("it runs")
     made.asked()
     asker.asks("epochs as JSON", epochs.show_epochs(root, "llama", as_json=True))
-    made.answers(GET_metrics=GONE)
-    asker.asks("no metrics", status.show_status(root, "llama", as_json=False))
-    made.answers(GET_metrics=RunMetrics(session="s", newest=0, elapsed_seconds=95.0))
-    asker.asks("none yet", status.show_status(root, "llama", as_json=False))
     made.registry.answers[f"GET {RUN}"] = GONE
     ask("silent")
     made.state.release()
@@ -546,7 +443,6 @@ def how_it_stands(made: Course) -> None:
         made.keep("result.json", kept.model_copy(update={"ended_at": 1_764_084_000.5}))
         ask(result.message)
         made.keep("status.json", RUNNING.model_copy(update={"restarts": 9}))
-        made.state.metrics.write_text(f"{METRICS[0].model_dump_json()}\n")
 
 
 def all_runs(made: Course) -> None:
@@ -850,9 +746,7 @@ def pages() -> Table:
 COURSES: dict[str, Callable[[], Told]] = {
     **{
         one.__name__: course(one)
-        for one in (
-            *(checks, its_machines, a_look, its_metrics, its_variables, how_it_stands, all_runs),
-        )
+        for one in (*(checks, a_look, its_variables, how_it_stands, all_runs),)
     },
     **{
         one.__name__: one

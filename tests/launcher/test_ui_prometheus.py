@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, cast
 
 import pytest
 from prometheus_client import Metric
 
+from launcher.ui.parts import Part, Sample, series
 from launcher.ui.prometheus import (
     FAMILIES,
     FAMILIES_BY_RANK,
-    MOST_NAMES,
     MOST_SILENT,
     PHASES,
     metrics_text,
 )
-from launcher.ui.shapes import Head, Rank, Slot, Span, State
+from launcher.ui.shapes import Head, Slot, Span, State
+from rendezvous.prometheus import Family
 from rendezvous.registry import prometheus as of_registry
 from tests.support.exposition import parsed, value
 
@@ -83,22 +83,14 @@ def slot_of(slot: int, *starts: tuple[str, float], **changes: Any) -> Slot:
     return cast(Slot, made | changes)
 
 
-def rank_of(rank: int, step: int, **values: float | str) -> Rank:
-    where = {"rank": rank, "slot": rank // 8, "step": step}
-    return cast(Rank, where | {"at": 80.0, "pace": None, "values": values})
-
-
-def state_of(
-    *, slots: list[Slot] | None = None, ranks: list[Rank] | None = None, **head: Any
-) -> State:
+def state_of(*, slots: list[Slot] | None = None, **head: Any) -> State:
     return {
         "n": 1,
         "head": head_of(**head),
         "slots": slots or [],
         "events": [],
-        "ranks": ranks or [],
         "epochs": [],
-        "usage": None,
+        "parts": {},
     }
 
 
@@ -113,7 +105,6 @@ LATE = slot_of(
 BOOTING = slot_of(1, ("submitted", 2.0), ("queued", 3.0), ("booted", 31.0))
 WHOLE = state_of(
     slots=[FIRST, LATE | {"silent": 8.0}],
-    ranks=[rank_of(0, 44, loss=0.5), rank_of(8, 43, loss=1.5)],
     result={"status": "failed", "exit_code": 89, "cause": "stall"},
 )
 
@@ -132,15 +123,32 @@ def starts(found: dict[str, Metric]) -> dict[str, float]:
     return {sample.labels["phase"]: sample.value for sample in samples}
 
 
-def test_every_series_of_the_table_is_there_and_none_of_a_rank() -> None:
-    assert [*told(WHOLE)] == [family.name for family in FAMILIES]
+def test_every_series_of_the_table_is_there_but_those_of_features() -> None:
+    own = [family.name for family in FAMILIES]
+    of_features = [family.name for family, _ in series()]
+    assert [*told(WHOLE), *of_features] == own
 
 
-def test_those_of_ranks_are_there_where_they_are_asked_for() -> None:
-    found = told(WHOLE, by_rank=True)
-    assert [*found] == [family.name for family in (*FAMILIES, *FAMILIES_BY_RANK)]
-    assert value(found, "rdzv_rank_step", run="llama", rank="8") == 43
-    assert value(found, "rdzv_rank_metric", run="llama", rank="8", name="loss") == 1.5
+class Failing(Part):
+    """One feature's."""
+
+    @staticmethod
+    def samples(state: State) -> list[Sample]:
+        return [((state["head"]["run"],), state["parts"]["odd"])]
+
+    series = ((Family("rdzv_odd", "gauge", "Odd.", ("run",)), samples),)
+
+
+def test_a_feature_whose_series_fail_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("launcher.ui.parts._classes", lambda: {"odd": Failing})
+    odd = state_of(run="other")
+    odd["parts"]["odd"] = 7
+    text = metrics_text([WHOLE, odd], "1.2", by_rank=True)
+    assert 'rdzv_odd{run="other"} 7' in text
+    assert 'rdzv_odd{run="llama"}' not in text
+    assert caplog.messages == ["feature 'odd' failed on the page"]
 
 
 def test_without_runs_it_is_the_version_alone() -> None:
@@ -235,44 +243,6 @@ def test_few_of_the_silent_nodes_have_series_the_longest_first() -> None:
     ]
     at = {"run": "llama", "node": "", "slot": "49", "host": "gpu-49"}
     assert value(found, "rdzv_node_late_seconds", **at) == 49
-
-
-def test_few_names_of_metrics_have_series_those_of_most_ranks_first() -> None:
-    ranks = [rank_of(i, 1, zeta=1.0, **{f"own{i}-{k}": 1.0 for k in range(32)}) for i in range(64)]
-    found = told(state_of(ranks=ranks))
-    assert "zeta" in labels(found, "rdzv_metric", "name")
-    assert len({*labels(found, "rdzv_metric", "name")}) == MOST_NAMES
-    assert len(found["rdzv_metric"].samples) == 3 * MOST_NAMES
-
-
-# --- metrics --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("values", "spread"),
-    [
-        ([3.0], (3, 3, 3)),
-        ([4.0, 1.0], (1, 2.5, 4)),
-        ([5.0, 1.0, 2.0], (1, 2, 5)),
-        (["NaN", 1.0, 2.0], (1, 2, math.nan)),
-        (["Infinity", "-Infinity", 2.0], (-math.inf, 2, math.inf)),
-        (["NaN"], (math.nan, math.nan, math.nan)),
-        (["Infinity", "-Infinity"], (-math.inf, math.nan, math.inf)),
-    ],
-)
-def test_a_metric_is_told_over_all_ranks(
-    values: list[float | str], spread: tuple[float, float, float]
-) -> None:
-    ranks = [rank_of(i, 1, loss=seen) for i, seen in enumerate(values)]
-    found = told(state_of(ranks=[*ranks, rank_of(99, 1, other=7.0)]))
-    for stat, expected in zip(("min", "median", "max"), spread, strict=True):
-        seen = value(found, "rdzv_metric", run="llama", name="loss", stat=stat)
-        assert seen == pytest.approx(expected, nan_ok=True)
-
-
-def test_the_step_is_that_of_the_last_rank() -> None:
-    assert value(told(WHOLE), "rdzv_step", run="llama") == 43
-    assert "rdzv_step" not in told(state_of())
 
 
 # --- the end --------------------------------------------------------------------------------------

@@ -22,11 +22,11 @@ from launcher.schedulers.description import Description
 from launcher.settings import LaunchSettings
 from launcher.show.board import Board
 from launcher.state.state_dir import StateDir
+from rendezvous.channel import Published
 from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.credentials import Credential
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.errors import RdzvError, RunExists, SchedulerError
-from rendezvous.wire.metrics import RunMetrics
 from rendezvous.wire.run import (
     EventLine,
     Phase,
@@ -239,9 +239,9 @@ class Registry:
         await self._reach(f"{method} {path}")
         return model()
 
-    async def metrics(self, run: str, after: int | None = None) -> RunMetrics:
-        await self._reach("metrics")
-        return RunMetrics(session="s", newest=0, elapsed_seconds=0.0)
+    async def topic(self, topic: Published, run: str, **query: int) -> Any:
+        await self._reach(topic.name)
+        return nothing(topic)
 
     async def events(self, run: str, after: int = 0) -> AsyncGenerator[EventLine, None]:
         await self._reach(f"events after {after}")
@@ -255,6 +255,12 @@ class Registry:
             await asyncio.sleep(0.1)
 
     async def close(self) -> None: ...
+
+
+def nothing(topic: Published) -> Any:
+    """What readers get of a topic on which nothing was published."""
+    counts = {"session": "s", "newest": 0, "elapsed_seconds": 0.0}
+    return topic.shown.load().model_validate(counts if topic.name == "metrics" else {})
 
 
 class Process:

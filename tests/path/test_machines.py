@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rendezvous.wire.machine import RunMachines
+from features.machines.wire import RunMachines
 from tests.support.launching import launching, rdzv_here
 from tests.support.waiting import until
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.postgres import Postgres, one_primary
+if TYPE_CHECKING:  # asyncpg is no part of what the core's tests need
+    from tests.support.postgres import Postgres
 
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
     """A primary alone."""
+    from tests.support.postgres import one_primary
+
     with one_primary() as made:
         yield made
 

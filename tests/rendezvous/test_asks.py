@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from rendezvous.talk import last_words, log_views, looks, machines, tenants
+from rendezvous.channel import Published
+from rendezvous.feature import Lazy
+from rendezvous.talk import last_words, log_views, looks, tenants
 from rendezvous.talk.client import RegistryClient, aged
 from rendezvous.wire.errors import RdzvError
 from rendezvous.wire.last_words import LastWords, RankText
 from rendezvous.wire.log_view import ViewPart, ViewPost, ViewRequest
 from rendezvous.wire.look import LookReport, RankLook
-from rendezvous.wire.machine import MachineSample
-from rendezvous.wire.metrics import MetricBatch, MetricRow
 from rendezvous.wire.relay import CommandEnd, Parcel
 from rendezvous.wire.reports import AckReport, DepartReport, ExitReport, QuietReport
 from rendezvous.wire.run import SlotNews, SlotState
@@ -28,6 +28,14 @@ from tests.support.hosts import Host, with_client
 WIRE = Path(__file__).parents[1] / "wire"
 RUN, SLOT, AFTER, WAIT = "demo", 3, 41, 2.5
 NODE = f"/v1/runs/{RUN}/nodes/{SLOT}"
+
+PUBLISHED = Published(
+    name="name",
+    sent="sent",
+    message=Lazy("rendezvous.wire.relay:Parcel"),
+    shown=Lazy("rendezvous.wire.run:RunStatus"),
+    keep=Lazy("nowhere:Kept"),
+)
 
 Call = Callable[[RegistryClient], Coroutine[Any, Any, Any]]
 
@@ -61,11 +69,6 @@ CALLS: dict[str, tuple[Call, str, str]] = {
         lambda c: c.report(RUN, SLOT, ProbeReport(epoch=4)),
         "ReportReply",
         '"kind":"probe","epoch":4',
-    ),
-    f"POST {NODE}/metrics": (
-        lambda c: c.send_metrics(RUN, SLOT, MetricBatch(first=6, rows=[MetricRow(rank=5, step=7)])),
-        "MetricReply",
-        '"first":6,"rows":[{"rank":5,"step":7',
     ),
     f"GET {NODE}/relay?after=41&session=s": (
         lambda c: c.relay_take(RUN, SLOT, AFTER, "s"),
@@ -104,8 +107,6 @@ CALLS: dict[str, tuple[Call, str, str]] = {
         "",
     ),
     "GET /v1/runs/demo/report": (lambda c: c.checks(RUN), "RunReport", ""),
-    "GET /v1/runs/demo/metrics": (lambda c: c.metrics(RUN), "RunMetrics", ""),
-    "GET /v1/runs/demo/metrics?after=0": (lambda c: c.metrics(RUN, 0), "RunMetrics", ""),
     f"POST {NODE}/words": (
         lambda c: last_words.send_words(
             c, RUN, SLOT, LastWords(epoch=4, node=2, texts=[RankText(rank=5, text="it fails")])
@@ -152,12 +153,17 @@ CALLS: dict[str, tuple[Call, str, str]] = {
         "ReportReply",
         '{"look":8,"epoch":4,"ranks":[{"rank":5}]}',
     ),
-    f"POST {NODE}/machine": (
-        lambda c: machines.post_machine(c, RUN, SLOT, MachineSample(load=0.5)),
+    f"POST {NODE}/sent": (
+        lambda c: c.publish(PUBLISHED, RUN, SLOT, Parcel(peer=2, frame=CommandEnd(number=6))),
         "ReportReply",
-        '{"load":0.5}',
+        '{"peer":2,"frame":{"number":6}}',
     ),
-    "GET /v1/runs/demo/machines": (lambda c: machines.run_machines(c, RUN), "RunMachines", ""),
+    "GET /v1/runs/demo/name": (lambda c: c.topic(PUBLISHED, RUN), "RunStatus", ""),
+    "GET /v1/runs/demo/name?after=41": (
+        lambda c: c.topic(PUBLISHED, RUN, after=AFTER),
+        "RunStatus",
+        "",
+    ),
     "GET /v1/tenants": (tenants.tenants_of, "TenantList", ""),
     "PUT /v1/tenants/team": (
         lambda c: tenants.put_tenant(

@@ -1,5 +1,6 @@
 """Each message is stored once, in `tests/wire/NAME.json`, with every field set to something of its
-own; and the fields of all of them in `tests/wire/fields.txt`, which `make reference` writes.
+own; and the fields of all of them in `tests/wire/fields.txt`, which `make reference` writes. Those
+of a feature are in `tests/features/FEATURE/wire`.
 
 A new field gets a value in the sample of its message. A number that was released allows nothing
 else: see `tests.support.wire_fields`.
@@ -22,6 +23,7 @@ from rendezvous.wire.reports import Report
 from rendezvous.wire.table import EndpointTable
 from tests.support.wire_fields import (
     FOLDER,
+    FOLDERS,
     all_fields,
     changes,
     fields_of,
@@ -30,7 +32,7 @@ from tests.support.wire_fields import (
     read_known,
 )
 
-STORED = sorted(path for path in FOLDER.glob("*.json"))
+STORED = sorted(path for folder in FOLDERS for path in folder.glob("*.json"))
 REPORTS = [
     path
     for path in STORED
@@ -115,12 +117,13 @@ def test_the_digest_of_a_table_is_the_same_in_every_version() -> None:
 # --- one number
 
 
-def test_the_fields_of_messages_are_those_of_the_protocol() -> None:
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.parent.name)
+def test_the_fields_of_messages_are_those_of_the_protocol(folder: Path) -> None:
     """Before the first release, and with each new number, `make reference` takes any change."""
-    number, is_released, known = read_known()
+    number, is_released, known = read_known(folder)
     if is_released and number == PROTOCOL:
-        assert changes(known, all_fields()) == []
-    assert (number, known) == (PROTOCOL, all_fields()), "make reference"
+        assert changes(known, all_fields(folder)) == []
+    assert (number, known) == (PROTOCOL, all_fields(folder)), "make reference"
 
 
 FOR_EVER = {

@@ -13,8 +13,6 @@ from rendezvous.hang.verdict import Verdict
 from rendezvous.registry.last_words import KeptWords, wanted
 from rendezvous.registry.log_views import SILENT_SECONDS, Limits, LogViews
 from rendezvous.registry.looks import Looks, nodes_of
-from rendezvous.registry.machines import Machines
-from rendezvous.registry.metrics import Metrics
 from rendezvous.run import departures, fences, stalls, worlds
 from rendezvous.run.placement import Placed
 from rendezvous.run.state import who
@@ -22,8 +20,6 @@ from rendezvous.run.views import event_line, node_view, run_status
 from rendezvous.wire.last_words import LastWords, RankText, RunLastWords
 from rendezvous.wire.log_view import RunView, ViewPart, ViewPost, ViewRequest
 from rendezvous.wire.look import LookReport, RankLook, RunLook
-from rendezvous.wire.machine import MachineSample, RunMachines
-from rendezvous.wire.metrics import MetricBatch, MetricRow, RunMetrics
 from rendezvous.wire.reports import DepartReport, LeaveReport, QuietReport
 from rendezvous.wire.run import Phase, SlotState
 from rendezvous.wire.world import RankWorld
@@ -236,27 +232,6 @@ def test_a_look_asks_each_node_by_its_slot_and_tells_of_its_rank() -> None:
     assert found.epoch == 4
     answered = {n.slot: (n.node, n.report.ranks[0].rank) for n in found.nodes if n.report}
     assert answered == {2: (3, 5)}
-
-
-def test_a_machine_is_that_of_a_slot_and_incarnation_and_shown_with_its_rank() -> None:
-    drive, machines = skewed(), Machines()
-    for slot in range(4):
-        sample = MachineSample(load=float(slot))
-        machines.take(drive.run, slot, INCARNATIONS[slot], sample, drive.now)
-    machines.take(drive.run, 1, INCARNATIONS[1] + 1, MachineSample(load=9.0), drive.now)
-    found = RunMachines.model_validate_json(machines.written(drive.run, drive.now).plain).machines
-    assert [(one.slot, one.node, one.hostname) for one in found] == [
-        (slot, RANKS[slot], HOSTS[slot]) for slot in range(4)
-    ]
-    loads = [one.sample and one.sample.load for one in found]
-    assert loads == [0.0, None, 2.0, 3.0]  # that of slot 1 is of another node
-
-
-def test_a_row_of_metrics_has_the_slot_that_told_it_and_the_rank_that_it_is_of() -> None:
-    kept = Metrics()
-    kept.take(2, 3, MetricBatch(first=4, rows=[MetricRow(rank=5, step=7)]), epoch=4, at_seconds=1.0)
-    [row] = RunMetrics.model_validate_json(kept.newest(2.0)).rows
-    assert (row.slot, row.rank, row.step) == (2, 5, 7)
 
 
 def test_last_words_have_slot_node_and_rank() -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from rendezvous.wire import metrics, peers, types, words
+from rendezvous.wire import peers, types, words
 
 
 @pytest.mark.parametrize(
@@ -164,28 +163,6 @@ def test_a_few_nodes_are_named_and_many_are_counted() -> None:
 def test_what_are_no_ports(text: str) -> None:
     with pytest.raises(ValueError, match="ports are LOW-HIGH"):
         types.read_ports(text)
-
-
-def test_numbers_that_are_none_travel_and_come_back() -> None:
-    values: dict[str, object] = {
-        "loss": math.nan,
-        "most": math.inf,
-        "least": -math.inf,
-        "lr": 0.5,
-        "steps": 7,
-    }
-    sent = metrics.encoded(values)
-    assert sent == {
-        "loss/not_finite": 1.0,
-        "most/not_finite": 2.0,
-        "least/not_finite": -2.0,
-        "lr": 0.5,
-        "steps": 7,
-    }
-    back = metrics.decoded({name: float(str(value)) for name, value in sent.items()})
-    assert math.isnan(back.pop("loss"))
-    assert back == {"most": math.inf, "least": -math.inf, "lr": 0.5, "steps": 7.0}
-    assert metrics.decoded({"loss/not_finite": 3.0}) == {"loss/not_finite": 3.0}
 
 
 @pytest.mark.parametrize("size", [3, peers.FULL_MESH, peers.FULL_MESH + 1, 200, 333])

@@ -11,12 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from pydantic import BaseModel
+
+from rendezvous.channel import Published
 from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.credentials import Credential
 from rendezvous.talk.join_string import JoinString, RegistryPlace
 from rendezvous.talk.macs import sign_join, word_macs
 from rendezvous.wire.errors import ExitCode, RdzvError
-from rendezvous.wire.metrics import MetricBatch, MetricReply
 from rendezvous.wire.node import Candidate, Finding, Job, JoinReply, JoinRequest, Refusal
 from rendezvous.wire.node import Facts as MachineFacts
 from rendezvous.wire.protocol import PROTOCOL
@@ -67,10 +69,11 @@ class RecordingClient(RegistryClient):
         self.process.doors.may_break("close_client")
         await super().close()
 
-    async def send_metrics(self, run: str, slot: int, batch: MetricBatch) -> MetricReply:
-        self.process.doors.may_break("send_metrics")
-        self.process.world.history.judge(process=self.process, batch=batch)
-        return await super().send_metrics(run, slot, batch)
+    async def publish(self, topic: Published, run: str, slot: int, message: BaseModel) -> BaseModel:
+        self.process.doors.may_break("publish")
+        if topic.name == "metrics":
+            self.process.world.history.judge(process=self.process, batch=message)
+        return await super().publish(topic, run, slot, message)
 
     async def relay_take(self, run: str, slot: int, after: int, session: str) -> RelayMail:
         self.process.doors.may_break("relay_take")

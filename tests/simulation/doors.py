@@ -10,14 +10,15 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rendezvous.feature import Feature, Lazy, declared
 from rendezvous.wire.errors import AddressError, ArmingFailed, RunError, UsageError
 from rendezvous.wire.look import RankLook
-from rendezvous.wire.machine import MachineSample
 from rendezvous.wire.table import EndpointTable
 from tests.simulation.schedule import BREAKING, HANGING, Fault, names
 from tests.simulation.talking import Serve, ask_nodes
@@ -31,6 +32,7 @@ from worker.look.collect import RankCalls, Seen
 from worker.look.parsing.arrivals import Called
 from worker.machine.notice_file import LOOK_SECONDS
 from worker.nccl.verdict import NetworkVerdict
+from worker.program.local_socket import Take
 from worker.program.rank_words import RankWords
 
 if TYPE_CHECKING:
@@ -40,13 +42,23 @@ _PROBE_PORT = 7_000
 _THREAD_SECONDS = 0.001
 _SPEAK_SECONDS = 0.4
 _GONE_WITHOUT = names("""
-restore_stale, remove, nccl_log, verdicts, trouble, send_metrics, relay_take, hear_out,
+restore_stale, remove, nccl_log, verdicts, trouble, publish, relay_take, hear_out,
 close_socket, close_client
 """)
 """What may break, and costs a node nothing."""
 _COST_WHEN_LATE = {"make_offer", "arm"}
 _PRESET = {"MASTER_ADDR": "10.250.0.1", "MASTER_PORT": "1234", "NODE_RANK": "7"}
 """What a platform, or a template, may have set as a guess."""
+
+
+@dataclass(frozen=True)
+class _Loaded(Lazy):
+    """A part that is there already."""
+
+    part: Any
+
+    def load(self) -> Any:
+        return self.part
 
 
 class Unforeseen(Exception):
@@ -83,7 +95,7 @@ class Doors:
             place_shims=self._place_shims,
             notice_in=self._notice_in,
             make_private=self._make_private,
-            local_socket=lambda *, take, serve: _Socket(self, take["metrics"], serve["exec"]),
+            local_socket=lambda *, take, serve: _Socket(self, dict(take), serve["exec"]),
             nccl_log=lambda *_, **__: self._opens("nccl_log", _NcclLog(self)),
             sink=self._sink,
             rank_streams=lambda *_: None,
@@ -93,7 +105,7 @@ class Doors:
             where_ranks_are=lambda *_: Seen([RankLook(rank=0)], [], 0),
             calls=self._calls,
             worlds=lambda *_: (),
-            machine_reader=lambda *_: self,
+            features=self._features,
             wall=world.loop.time,
             early=lambda *_: _Early(),
             **others,
@@ -162,9 +174,18 @@ class Doors:
         calls = [Called(n, "a", round(at * 1e9)) for n, at in enumerate(times)]
         return {first_rank: RankCalls({("0", late.members): calls}, set())}
 
-    def read(self) -> MachineSample:
-        """How this machine stands."""
-        return MachineSample(load=1.5, memory_used=1 << 30, memory_total=4 << 30)
+    def _features(self) -> tuple[Feature, ...]:
+        """Those that ship, with their parts on nodes; what is read of a machine is made up."""
+        found = {feature.name: feature for feature in declared()}
+        if "machines" in found:
+            run = partial(import_module("features.machines.node").run, make=lambda *_: self)
+            found["machines"] = replace(found["machines"], node=_Loaded("", run))
+        return tuple(found.values())
+
+    def read(self) -> Any:
+        """The state of this machine."""
+        make = import_module("features.machines.wire").MachineSample
+        return make(load=1.5, memory_used=1 << 30, memory_total=4 << 30)
 
     async def _in_thread(self, work: Callable[..., Any], *args: Any, **options: Any) -> Any:
         name = getattr(work, "__name__", "").lstrip("_")
@@ -318,10 +339,13 @@ class _Socket:
     """A socket at which a process of the program may say how it gets on."""
 
     doors: Doors
-    take: Callable[[Mapping[str, object]], str]
+    takes: dict[str, Take]
     serve: Serve
     path: str = ""
     tasks: list[asyncio.Future[None]] = field(default_factory=list)
+
+    def add(self, name: str, take: Take) -> None:
+        self.takes[name] = take
 
     async def open(self, environ: Mapping[str, str]) -> str:
         process = self.doors.process
@@ -330,7 +354,7 @@ class _Socket:
             raise OSError(28, "No space left on device")
         self.path = "/simulated/agent"
         talks = process.launch.talks
-        if talks or self.doors.marked("metrics") or self.doors.breaks("send_metrics"):
+        if talks or self.doors.marked("metrics") or self.doors.breaks("publish"):
             self.tasks.append(asyncio.ensure_future(self._speak()))
         if talks:
             self.tasks.append(asyncio.ensure_future(ask_nodes(process, self.serve)))
@@ -342,7 +366,9 @@ class _Socket:
             await asyncio.sleep(_SPEAK_SECONDS)
             if process.started_at is not None and process.program_code is None:
                 step += 1
-                self.take({"rank": 0, "step": step, "values": {"loss": 1.0 / step}})
+                if "metrics" in self.takes:
+                    said = {"rank": 0, "step": step, "values": {"loss": 1.0 / step}}
+                    self.takes["metrics"](said)
 
     async def hear_out(self, seconds: float) -> None:
         self.doors.may_break("hear_out")

@@ -10,17 +10,18 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from launcher.plan.plan import Plan, WorkerRun
 from launcher.run.command import launch
-from launcher.run.environment import Child, LaunchEnvironment, MetricsKeeper, Socket
+from launcher.run.environment import Child, LaunchEnvironment, Socket
 from launcher.schedulers.contract import Scheduler, SchedulerContext
 from launcher.settings import LaunchSettings
 from launcher.show.board import Board
 from launcher.state.ledger import Ledger, LedgerEntry
 from launcher.state.state_dir import StateDir
 from launcher.symmetric.start import symmetric_join
+from rendezvous.channel import Published
 from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.credentials import Credential
 from rendezvous.talk.join_string import (
@@ -294,6 +295,11 @@ class _Client(RegistryClient):
     """The real client, of a person who has asked for restarts."""
 
     max_restarts = 0
+    launcher: Launcher
+
+    async def topic(self, topic: Published, run: str, **query: int) -> Any:
+        self.launcher.world.may_break(self.launcher.index, "keeper")
+        return await super().topic(topic, run, **query)
 
     async def create(self, run: str, spec: RunSpec) -> RunStatus:
         limits = spec.limits.model_copy(update={"max_restarts": self.max_restarts})
@@ -357,13 +363,8 @@ class SimulatedEnvironment(LaunchEnvironment):
             place, launcher.path, launcher.door, credential, request_seconds, kind=_Client
         )
         assert isinstance(client, _Client)
-        client.max_restarts = launcher.launch.max_restarts
+        client.max_restarts, client.launcher = launcher.launch.max_restarts, launcher
         return client
-
-    def keeper(
-        self, viewer: RegistryClient, state: StateDir, say: Callable[[str], None]
-    ) -> MetricsKeeper:
-        return _NoMetrics(self._launcher)
 
     # --- a registry of its own ----------------------------------------------------------------
 
@@ -382,13 +383,3 @@ class SimulatedEnvironment(LaunchEnvironment):
 
     def registry_words(self, state: StateDir) -> str:
         return "it was killed"
-
-
-class _NoMetrics:
-    """Keeps no metrics: no program here has any."""
-
-    def __init__(self, launcher: Launcher) -> None:
-        self._launcher = launcher
-
-    async def fetch(self) -> None:
-        self._launcher.world.may_break(self._launcher.index, "keeper")

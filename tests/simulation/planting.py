@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel
 
-_PACKAGES = ("rendezvous", "worker", "launcher", "tests")
+_PACKAGES = ("rendezvous", "worker", "launcher", "features", "tests")
 _INNER = {staticmethod: "__func__", classmethod: "__func__", property: "fget"}
 
 Function = Callable[..., Any]

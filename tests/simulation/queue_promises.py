@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from rendezvous.feature import declared
+from rendezvous.registry.topics import published
 from rendezvous.wire.log_view import RunView
-from rendezvous.wire.metrics import MetricBatch
 from tests.simulation.history import History, Wrong
 from tests.simulation.promises import is_troubled
 from tests.simulation.talking import EXIT_CODE, lines_of, output_of
@@ -135,7 +136,7 @@ def _is_late(history: History, process: Process, command: Command) -> bool:
 # --- of the rows of metrics -----------------------------------------------------------------------
 
 
-def a_row_keeps_its_number(history: History, process: Process, batch: MetricBatch) -> Wrong:
+def a_row_keeps_its_number(history: History, process: Process, batch: Any) -> Wrong:
     """Rows are numbered as they were said, also those that have found no room."""
     for number, row in enumerate(batch.rows, batch.first):
         if row.step != number:
@@ -143,12 +144,22 @@ def a_row_keeps_its_number(history: History, process: Process, batch: MetricBatc
     return None
 
 
+def _rows(live: Any) -> list[Any]:
+    """Those that the registry has of a run."""
+    found = list[Any]()
+    for topic in published(declared()):
+        if topic.name == "metrics" and topic.query is not None:
+            query = topic.query.load()(after=0)
+            found += json.loads(live.kept(topic).written(live.run, query, 0.0))["rows"]
+    return found
+
+
 def a_row_is_kept_once(history: History, world: World) -> Wrong:
     """The registry has no row of a node twice, and none before an older one."""
     registry = world.network.registry
     for live in registry.service.sequencer.runs.values() if registry is not None else ():
         steps = dict[int, int]()
-        for row in json.loads(live.metrics.after(0, 0.0))["rows"]:
+        for row in _rows(live):
             slot, step = row["slot"], row["step"]
             if step == steps.get(slot) or (1 < step < steps.get(slot, 0)):
                 return f"step {step} of slot {slot} after step {steps[slot]}"

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from rendezvous.feature import declared
 from rendezvous.registry import log_views, relay, sequencer
 from rendezvous.serving.answers import problem_response
 from rendezvous.serving.room import Room, Seat
 from rendezvous.talk.network import Answer
 from tests.simulation.schedule import QUEUES, Fault
-from worker.agent import metrics
 
 if TYPE_CHECKING:
     from tests.simulation.network import Path
@@ -27,9 +28,10 @@ _BOUNDS: dict[str, tuple[ModuleType, str, int]] = {
     "few requests": (sequencer, "_MOST_QUEUED", 1),
     "views": (log_views, "MOST_VIEWS", 0),
     "frames": (relay, "MOST_BYTES", 0),
-    "rows": (metrics, "_MOST_WAITING", 1),
 }
 """Of each queue the module, its bound, and what that is while the queue is full."""
+if any(feature.name == "metrics" for feature in declared()):
+    _BOUNDS["rows"] = import_module("features.metrics.node"), "_MOST_WAITING", 1
 _OF_ALL = {"requests", "few requests", "connections"}
 """Without these a run stands still."""
 

@@ -21,7 +21,7 @@ restore_stale, look_ahead, make_offer, known_names, arm, remove, trouble, open_n
 BREAKING = names("""
 restore_stale, listen, look_ahead, make_offer, known_names, read_conf, install, remove, probe,
 start, sink, nccl_log, verdicts, trouble, hear_out, close_socket, close_client, connect, join,
-watch, report, send_metrics, relay_take
+watch, report, publish, relay_take
 """)
 """Where an agent may meet what nobody has expected."""
 QUEUES = names("requests, few requests, connections, lines, lines of a run, views, frames, rows")

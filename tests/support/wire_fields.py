@@ -1,7 +1,8 @@
-"""The fields of all messages, as `tests/wire/fields.txt` keeps them: peers of one protocol number
-have to understand each other, so within a number a field is only ever added, with a default.
+"""The fields of all messages, as `tests/wire/fields.txt` keeps them, and those of a feature as
+`tests/features/NAME/wire/fields.txt`: peers of one protocol number have to understand each other,
+so within a number a field is only ever added, with a default.
 
-`make reference` writes the file. Before the first release it may say anything; from then on it
+`make reference` writes the files. Before the first release it may say anything; from then on it
 refuses to leave out or change a line unless `PROTOCOL` has been raised. `python -m
 tests.support.wire_fields --release` marks the number as released.
 """
@@ -9,10 +10,12 @@ tests.support.wire_fields --release` marks the number as released.
 from __future__ import annotations
 
 import importlib
+import json
 import pkgutil
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, get_args
 
@@ -20,6 +23,7 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 import rendezvous.wire
+from rendezvous.feature import Lazy, declared
 from rendezvous.proof.network_class import NetworkClass
 from rendezvous.registry.journal import JOURNAL
 from rendezvous.run import events
@@ -30,7 +34,12 @@ from rendezvous.wire.protocol import PROTOCOL, Greeting
 from rendezvous.wire.types import Wire
 
 FOLDER = Path(__file__).parents[1] / "wire"
-KNOWN = FOLDER / "fields.txt"
+FEATURES = {
+    f"features.{one.name}.wire": FOLDER.parent / "features" / one.name / "wire"
+    for one in declared()
+}
+"""The module of a feature's messages, and where they are stored."""
+FOLDERS = (FOLDER, *FEATURES.values())
 _RAISE = "raise PROTOCOL in rendezvous/wire/protocol.py, and describe the change in CHANGELOG.md"
 _RAISE_JOURNAL = "raise JOURNAL in rendezvous/registry/journal.py, and describe it in CHANGELOG.md"
 
@@ -44,12 +53,18 @@ _STATE: tuple[Any, ...] = (
 )
 
 
+def stored(message: Lazy) -> Any:
+    """The stored sample of a feature's message."""
+    return json.loads((FEATURES[message.module] / f"{message.name}.json").read_bytes())
+
+
 def models() -> dict[str, Any]:
     """The models of the wire and the events of the journal, by name.
 
     `Greeting` is a part of `JoinRequest`, and `NodeEvent` of several events.
     """
-    names = [one.name for one in pkgutil.iter_modules(rendezvous.wire.__path__, "rendezvous.wire.")]
+    core = pkgutil.iter_modules(rendezvous.wire.__path__, "rendezvous.wire.")
+    names = [*(one.name for one in core), *FEATURES]
     found = {
         name: value
         for module in (*map(importlib.import_module, names), events)
@@ -70,15 +85,21 @@ def fields_of(model: Any) -> Mapping[str, Any]:
     return found
 
 
-def all_fields() -> dict[str, str]:
-    """Every field as `Model.field`: whether it is needed, and its type."""
+def all_fields(folder: Path = FOLDER) -> dict[str, str]:
+    """Every field of the messages that a folder stores as `Model.field`: whether it is needed, and
+    its type."""
     found = {}
-    for name, model in sorted(models().items()):
+    known = models().items()
+    for name, model in sorted(known, key=itemgetter(0)):
+        if FEATURES.get(model.__module__, FOLDER) != folder:
+            continue
         schema = TypeAdapter(model).json_schema()
         own = schema if "properties" in schema else schema["$defs"][name]
         for field, about in fields_of(model).items():
             kind = "|".join(sorted(set(_types(own["properties"][field]))))
             found[f"{name}.{field}"] = f"{'needed' if about.is_required() else 'default'} {kind}"
+    if folder != FOLDER:
+        return found
     found[_VERSION] = str(JOURNAL)
     for model in _STATE:  # of which the journal keeps what changes
         for one in fields(model):
@@ -135,24 +156,29 @@ def _changes_of_journal(known: Mapping[str, str], now: Mapping[str, str]) -> lis
     return [f"{name} is another one: {_RAISE_JOURNAL}" for name in differ]
 
 
-def read_known() -> tuple[int, bool, dict[str, str]]:
+def read_known(folder: Path = FOLDER) -> tuple[int, bool, dict[str, str]]:
     """The protocol of the file, whether it is released, and the fields."""
-    head, *lines = KNOWN.read_text("utf-8").splitlines()
+    head, *lines = (folder / "fields.txt").read_text("utf-8").splitlines()
     _, number, state = head.split(" ", 2)
     return int(number), state == "released", dict(line.split(": ", 1) for line in lines)
 
 
 def main(*, release: bool) -> None:
-    """Write the file, unless a released number forbids it."""
-    is_released = False
-    if KNOWN.exists():
-        number, is_released, known = read_known()
+    """Write the files, unless a released number forbids it."""
+    for folder in FOLDERS:
+        _write(folder, all_fields(folder), release=release)
+
+
+def _write(folder: Path, fields: Mapping[str, str], *, release: bool) -> None:
+    file, is_released = folder / "fields.txt", False
+    if file.exists():
+        number, is_released, known = read_known(folder)
         is_released &= number == PROTOCOL
-        if is_released and (wrong := changes(known, all_fields())):
+        if is_released and (wrong := changes(known, fields)):
             sys.exit("\n".join(wrong))
     state = "released" if release or is_released else "unreleased"
-    lines = [f"protocol {PROTOCOL} {state}", *(f"{k}: {v}" for k, v in all_fields().items())]
-    KNOWN.write_text("\n".join(lines) + "\n", "utf-8")
+    lines = [f"protocol {PROTOCOL} {state}", *(f"{k}: {v}" for k, v in fields.items())]
+    file.write_text("\n".join(lines) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 import base64
-import math
+import contextlib
+import functools
+from importlib import import_module
 from typing import Any, Literal
 
 from launcher.ui.act_shapes import Look
 from launcher.ui.shapes import (
-    Busy,
     Checks,
-    Curve,
-    Curves,
     Environment,
     Epoch,
     Event,
     FoundBy,
     Head,
     LogPiece,
-    Machine,
     Matrix,
     PhaseName,
-    Rank,
     RunRow,
     Saved,
     Slot,
     Span,
     State,
     Tone,
-    Usage,
 )
+from rendezvous.feature import declared
 
 How = Literal["gathering", "running", "failed", "restarting"]
 SIZES = (1, 4, 64, 1024)
@@ -170,28 +167,27 @@ def state(nodes: int, how: How = "running") -> State:
         head=head(nodes, how),
         slots=[slot(number, nodes, how) for number in range(nodes)],
         events=[event(number) for number in range(300, 320)],
-        ranks=[rank(number) for number in range(min(nodes, 64))] if how == "running" else [],
         epochs=epochs if how == "restarting" else [],
-        usage=usage(nodes) if how == "running" else None,
+        parts={name: part for name, one in features().items() if (part := one.part(nodes, how))},
     )
 
 
-def usage(nodes: int, points: int = 120) -> Usage:
-    """An hour of machines of which the last one does less."""
-    waves = [math.sin(number / 9) for number in range(points)]
-    told = [
-        [30.0 * n, round(36 + 9 * w), 61 + n // 60, round(93 + 4 * w), 71]
-        for n, w in enumerate(waves)
-    ]
-    busy: dict[str, Busy] = {str(n): [40 + n % 7, 62, 97 - n % 5, 71] for n in range(nodes)}
-    busy[str(nodes - 1)][2] = 31
-    return Usage(points=[list(point) for point in told], slots=busy)
+@functools.cache
+def features() -> dict[str, Any]:
+    """What the tests of features have for the page, by name: a module each."""
+    found = {}
+    for feature in declared():
+        with contextlib.suppress(ModuleNotFoundError):
+            found[feature.name] = import_module(f"tests.features.{feature.name}.shown")
+    return found
 
 
-def rank(number: int, step: int = 1200) -> Rank:
-    """What a process has reported last."""
-    values: dict[str, float | str] = {"loss": 0.53, "lr": "NaN", "tokens_per_second": 18_250.0}
-    return Rank(rank=number, slot=number, step=step, at=300.0, pace=3.9, values=values)
+def views(nodes: int) -> dict[str, Any]:
+    """What views are answered."""
+    found: dict[str, Any] = {"checks": checks(), "matrix": matrix(nodes)}
+    for feature in features().values():
+        found |= feature.views(nodes)
+    return found
 
 
 def checks() -> Checks:
@@ -225,27 +221,6 @@ def matrix(nodes: int) -> Matrix:
         rtts=base64.b64encode(rtts).decode(),
         rtt_words="0.18 ms usual, 33 ms at most",
     )
-
-
-def curves(points: int = 200) -> Curves:
-    """One value with a range and a gap, one of two ranks."""
-    steps = list(range(0, points * 10, 10))
-    loss: list[float | None] = [2.0 * math.exp(-step / 900) + 0.3 for step in steps]
-    loss[points // 2] = None
-    low = [None if value is None else value * 0.9 for value in loss]
-    high = [None if value is None else value * 1.2 for value in loss]
-    median = Curve(label="median of 64 ranks", steps=steps, values=loss, low=low, high=high)
-    lr: list[float | None] = [1e-3 / (1 + step / 500) for step in steps]
-    ones = [
-        Curve(label=f"rank {one}", steps=steps, values=lr, low=None, high=None) for one in (0, 1)
-    ]
-    return Curves(rows=points, curves={"loss": [median], "learning rate": ones})
-
-
-def machines(nodes: int) -> list[Machine]:
-    """The same machine for each node."""
-    facts = [["GPUs", "8 x H100"], ["Memory", "2.0 TiB"], ["Kernel", "6.1"], ["Driver", "570.86"]]
-    return [Machine(slot=n, node=n, host=f"h{n}", facts=facts) for n in range(nodes)]
 
 
 def environment(node: int) -> Environment:
@@ -334,10 +309,7 @@ def saved(nodes: int, how: How = "failed") -> Saved:
         saved_at="2026-11-25 14:30 UTC",
         version="0.1.0",
         state=state(nodes, how),
-        checks=checks(),
-        matrix=matrix(nodes),
-        curves=curves(),
-        machines=machines(nodes),
+        views=views(nodes),
         environments={str(node): environment(node) for node in range(nodes)},
         logs=logs(how),
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tests.support.missing import CHROMIUM
+from tests.ui import runs
 from tests.ui.stub import Stub
 
 if TYPE_CHECKING:
@@ -27,10 +28,18 @@ CHROMIUM_ARGUMENTS: dict[str, Any] = {
     ],
 }
 """Root, which CI is, has no sandbox; letters are drawn the same on every screen."""
-VIEWS = (
-    *("now", "logs", "curves", "hang", "checks"),
-    *("matrix", "machines", "epochs", "events", "environment"),
-)
+
+
+def _views() -> tuple[str, ...]:
+    """In the order of their tabs."""
+    found = ["now", "logs", "hang", "checks", "matrix", "epochs", "events", "environment"]
+    for feature in runs.features().values():
+        for view in feature.TEXTS:
+            found.insert(min(found.index(one) for one in feature.BEFORE if one in found), view)
+    return tuple(found)
+
+
+VIEWS = _views()
 _VIOLATIONS = """
 window.violations = [];
 document.addEventListener("securitypolicyviolation", (event) =>
@@ -66,6 +75,16 @@ class Seen:
         self.page.evaluate(
             "() => new Promise((done) => requestAnimationFrame(() => setTimeout(done)))"
         )
+
+    def tiles(self) -> dict[str, list[str]]:
+        """What stands under each name of how it is going."""
+        places = self.page.locator(".tiles > div")
+        return {
+            one.locator("dt").inner_text(): [
+                text for text in one.locator("b, dd span").all_inner_texts() if text
+            ]
+            for one in places.all()
+        }
 
     def asks(self, words: str, times: int = 1) -> None:
         """Wait until it has sent requests with these words in their address."""

@@ -39,10 +39,7 @@ class Stub:
         self.answers: dict[str, Any] = {
             "runs": runs.run_rows(),
             "state": runs.state(nodes, how),
-            "checks": runs.checks(),
-            "matrix": runs.matrix(nodes),
-            "curves": runs.curves(),
-            "machines": runs.machines(nodes),
+            **runs.views(nodes),
             "events": [runs.event(number) for number in range(100, 300)],
             "look": runs.look(),
         }

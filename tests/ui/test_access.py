@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.browser import Open
 from tests.support.nightly import at_night
 from tests.ui import runs
-from tests.ui.conftest import Open
 from tests.ui.seen import VIEWS, Seen
 from tests.ui.stub import Stub
 

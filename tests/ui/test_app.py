@@ -24,13 +24,15 @@ from rendezvous.wire.protocol import PROTOCOL
 from tests.support.pages import RUN, PageDoor, kept_run, page_door
 from tests.support.served import Answer
 from tests.support.waiting import soon
+from tests.ui import runs
 
 RUN_PATH = f"/ui-api/runs/{RUN}"
-VIEWS = ("state", "changes", "checks", "matrix", "curves", "events", "stream", "logs")
+OF_FEATURES = [view for feature in runs.features().values() for view in feature.TEXTS]
+VIEWS = ("state", "changes", "checks", "matrix", "events", "stream", "logs", *OF_FEATURES)
 ROUTES = {
     "/ui-api/session": "POST",
     "/ui-api/runs": "GET",
-    **{f"{RUN_PATH}/{view}": "GET" for view in (*VIEWS, "environment", "machines")},
+    **{f"{RUN_PATH}/{view}": "GET" for view in (*VIEWS, "environment")},
     f"{RUN_PATH}/acts": "POST",
 }
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW")

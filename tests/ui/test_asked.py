@@ -11,13 +11,11 @@ from typing import Any
 
 import pytest
 
-from launcher.state.state_dir import MACHINES, StateDir
+from launcher.state.state_dir import StateDir
 from launcher.ui.asked import OUTCOMES
 from launcher.ui.clerk import Keys
 from rendezvous.talk.credentials import RunKeys
-from rendezvous.wire.errors import Unavailable
 from rendezvous.wire.look import Frame, LookCall, LookReport, NodeLook, RankLook, RunLook, Stack
-from rendezvous.wire.machine import MachineSample, NodeMachine, RunMachines
 from rendezvous.wire.node import Finding
 from rendezvous.wire.run import EpochEnd, Phase, Round, RunReport
 from rendezvous.wire.table import EndpointTable, TableRow
@@ -81,15 +79,6 @@ def table() -> EndpointTable:
     return EndpointTable(run=RUN, launch_id=LAUNCH_ID, transport="Socket", rows=rows, **values)
 
 
-def machines(memory: int) -> RunMachines:
-    return RunMachines(
-        machines=[
-            NodeMachine(slot=4, node=1, hostname="gpu-7", sample=MachineSample(load=memory)),
-            NodeMachine(slot=1, node=0, hostname="gpu-4"),
-        ]
-    )
-
-
 def look() -> RunLook:
     stacks = [
         Stack(frames=[Frame(function=name, file="t.py", line=7)]) for name in ("reduce", "load")
@@ -109,7 +98,6 @@ def written(digest: str) -> dict[str, Written]:
     return {
         f"GET {at}": said,
         f"GET {at}/report": REPORT,
-        f"GET {at}/machines": machines(5),
         f"GET {at}/tables/{digest}": table(),
         f"DELETE {at}": said.model_copy(update={"reason": "it is cancelled"}),
         f"POST {at}/restart": said.model_copy(update={"reason": "it restarts"}),
@@ -179,22 +167,6 @@ def test_an_outcome_is_said_as_on_a_terminal() -> None:
     assert OUTCOMES[:2] == ("not probed", "ok")
     assert "small messages pass and large ones vanish" in OUTCOMES
     assert not [words for words in OUTCOMES if "_" in words]
-
-
-async def test_each_machine_is_told_of_live_or_as_it_was_kept(
-    registry: Registry, state: StateDir, tmp_path: Path
-) -> None:
-    async with page_door(tmp_path, keys=keys_of(state)) as door:
-        live = await asked(door, "machines")
-        state.write(MACHINES, machines(7).model_dump_json().encode())
-        assert await asked(door, "machines") == live
-        registry.answers[f"GET /v1/runs/{RUN}/machines"] = Unavailable("nobody answers")
-        kept = await asked(door, "machines")
-    assert [(one["slot"], one["node"], one["host"]) for one in live] == [
-        (4, 1, "gpu-7"),
-        (1, 0, "gpu-4"),
-    ]
-    assert kept != live
 
 
 async def test_a_nodes_environment_is_of_the_newest_table_of_its_registry(

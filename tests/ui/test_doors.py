@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.browser import Open
 from tests.ui import runs
-from tests.ui.conftest import Open
 from tests.ui.stub import KEY, Stub
 
 pytestmark = [pytest.mark.browser, pytest.mark.real_time]

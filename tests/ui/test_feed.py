@@ -6,9 +6,9 @@ import re
 
 import pytest
 
+from tests.support.browser import Open
 from tests.support.waiting import until
 from tests.ui import runs
-from tests.ui.conftest import Open
 from tests.ui.seen import Seen
 from tests.ui.stub import SESSION, Stub
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
+from tests.support.browser import Open
 from tests.ui import runs
-from tests.ui.conftest import Open
 from tests.ui.seen import Seen
 from tests.ui.stub import Stub
 
@@ -15,17 +13,6 @@ pytestmark = [pytest.mark.browser, pytest.mark.real_time]
 COLOUR = "one => getComputedStyle(one).color"
 STALL = "nothing has moved for 2 min: rank 17 (node 2, h2) has not called all_reduce #78"
 WAITED_FOR = {"mark": "waited for", "tone": "wait", "suspect": 17, "worse": 90}
-
-
-def tiles(seen: Seen) -> dict[str, list[str]]:
-    """What stands under each name."""
-    places = seen.page.locator(".tiles > div")
-    return {
-        one.locator("dt").inner_text(): [
-            text for text in one.locator("b, dd span").all_inner_texts() if text
-        ]
-        for one in places.all()
-    }
 
 
 def times(seen: Seen, words: str) -> int:
@@ -122,117 +109,6 @@ def test_the_bars_show_who_failed_red_and_the_others_faded(opened: Open) -> None
     assert alpha < 140
 
 
-# ---- how it is going -----------------------------------------------------------------------------
-
-
-def test_it_says_how_far_and_how_fast_the_program_is(opened: Open) -> None:
-    stub = Stub(4)
-    ranks = [runs.rank(0, 1190), runs.rank(1), runs.rank(2)]
-    for one in ranks:
-        one["values"]["total_steps"] = 5090.0
-    stub.answers["state"]["ranks"] = ranks
-    seen = opened(stub)
-    seen.page.locator(".tiles b").first.wait_for()
-    found = tiles(seen)
-    assert found["Step"] == ["1,200", "the last rank at 1,190"]
-    assert found["Loss"] == ["0.53", "median of 3 ranks"]
-    assert found["Throughput"] == ["18,250", "tokens_per_second"]
-    assert found["Speed"] == ["3.9/s", "steps"]
-    assert found["Time left"] == ["16 min 40 s", "at this speed"]
-    stub.change(ranks=[{**runs.rank(number, 1300), "pace": 0.5} for number in range(3)])
-    seen.page.locator(".tiles b", has_text="1,300").wait_for()
-    assert tiles(seen)["Speed"] == ["2 s", "each step"]
-    assert tiles(seen)["Loss"] == ["0.53", "median of 3 ranks"]
-
-
-def test_a_speed_that_is_over_is_not_shown(opened: Open) -> None:
-    stub = Stub(4)
-    for one in stub.answers["state"]["ranks"]:
-        one["at"] = 100.0
-    seen = opened(stub)
-    seen.page.locator(".tiles b").first.wait_for()
-    found = tiles(seen)
-    assert found["Step"][1] in ("3 min 38 s ago", "3 min 39 s ago", "3 min 40 s ago")
-    assert not {"Throughput", "Speed", "Time left"} & set(found)
-
-
-@pytest.mark.parametrize(
-    ("how", "words"),
-    [("running", "The program reports no step or loss"), ("gathering", "do not run yet")],
-)
-def test_a_program_that_reports_nothing_is_told_how(
-    opened: Open, how: runs.How, words: str
-) -> None:
-    stub = Stub(4, how)
-    stub.answers["state"] |= {"ranks": [], "usage": None}
-    seen = opened(stub)
-    seen.page.get_by_text(words).wait_for()
-    assert tiles(seen) == {}
-
-
-def test_a_value_that_is_no_number_is_shown_as_it_is(opened: Open) -> None:
-    stub = Stub(4)
-    stub.answers["state"]["ranks"][2]["values"] = {"train_loss": "NaN"}
-    for one in stub.answers["state"]["ranks"]:
-        one["values"].pop("loss", None)
-    seen = opened(stub)
-    seen.page.locator(".tiles b").first.wait_for()
-    assert tiles(seen)["Loss"] == ["NaN", "train_loss"]
-
-
-# ---- the machines --------------------------------------------------------------------------------
-
-DRAWN = f"""canvas => {{
-  const {{ width, height }} = canvas;
-  const data = ({READ})(canvas);
-  const rows = new Set();
-  for (let y = 3; y < height - 3; y += 1) for (let x = 4; x < width - 8; x += 1) {{
-    if (data[(y * width + x) * 4 + 3] > 100) rows.add(y);
-  }}
-  return [...rows];
-}}"""
-
-
-def test_machines_are_numbers_and_lines_of_the_samples_that_came(opened: Open) -> None:
-    stub = Stub(4)
-    usage: dict[str, Any] = {"points": [[0.0, 50, 10, None, None]], "slots": {}}
-    usage["slots"] = {"0": [50, 10, None, None], "3": [50, 10, None, None]}
-    stub.answers["state"]["usage"] = usage
-    seen = opened(stub)
-    seen.page.locator(".tiles b", has_text="50 %").wait_for()
-    assert seen.page.locator(".tiles canvas:visible").count() == 0
-    assert {"CPU load", "Memory"} <= set(tiles(seen))
-    assert "GPU" not in tiles(seen)
-    assert tiles(seen)["CPU load"] == ["50 %"]
-    cells = seen.page.locator(".view-now tbody tr td:nth-child(6)")
-    assert cells.all_inner_texts() == [
-        "CPU load 50 %, Memory 10 %",
-        "",
-        "",
-        "CPU load 50 %, Memory 10 %",
-    ]
-    points = [[30.0, 90, 10, None, None], [60.0, 5, 10, None, None]]
-    slots = {"0": [5, 9, None, None], "3": [6, 11, None, None]}
-    stub.change(usage={"points": points, "slots": slots})
-    line = seen.page.get_by_role("img", name="CPU load in the last hour: 5 to 90 %")
-    line.wait_for()
-    assert tiles(seen)["CPU load"] == ["5 %", "5 to 6 % by node"]
-    assert cells.all_inner_texts()[0] == "CPU load 5 %, Memory 9 %"
-    high = line.evaluate(DRAWN)
-    assert max(high) - min(high) > 8
-    flat = seen.page.get_by_role("img", name="Memory in the last hour: 10 %").evaluate(DRAWN)
-    assert max(flat) - min(flat) < 4
-
-
-def test_an_hour_of_samples_is_kept(opened: Open) -> None:
-    stub = Stub(4)
-    seen = opened(stub)
-    seen.page.get_by_role("img", name="CPU load in the last hour: 27 to 45 %").wait_for()
-    new = [[30.0 * number, 70, 70, 70, 70] for number in range(120)]
-    stub.change(usage={"points": new, "slots": {"0": [70, 70, 70, 70]}})
-    seen.page.get_by_role("img", name="CPU load in the last hour: 70 %").wait_for()
-
-
 # ---- tabs, theme, width --------------------------------------------------------------------------
 
 
@@ -245,7 +121,8 @@ def test_tabs_say_what_is_in_them_and_empty_ones_are_dimmed(opened: Open) -> Non
     stub = Stub(4, "gathering")
     stub.answers["state"]["events"] = []
     seen = opened(stub)
-    for name in ("Curves", "Hang", "Checks", "Epochs", "Events", "Environment"):
+    curves = ["Curves"] * ("metrics" in runs.features())
+    for name in (*curves, "Hang", "Checks", "Epochs", "Events", "Environment"):
         seen.page.get_by_role("tab", name=f"{name} (empty)", exact=True).wait_for()
     dim = seen.page.locator("#tab-hang").evaluate(COLOUR)
     assert seen.page.locator("#tab-logs").evaluate(COLOUR) != dim
@@ -253,13 +130,14 @@ def test_tabs_say_what_is_in_them_and_empty_ones_are_dimmed(opened: Open) -> Non
     stub.change(
         head=runs.head(4, "running", **more),
         slots=[runs.slot(number, 4, "running") for number in range(4)],
-        ranks=[runs.rank(0)],
+        parts={name: one.part(4, "running") for name, one in runs.features().items()},
         events=[runs.event(400), runs.event(401)],
         epochs=runs.state(4, "restarting")["epochs"],
     )
     seen.page.get_by_role("tab", name="Hang 1", exact=True).wait_for()
-    wanted = ["Now", "Logs", "Curves 3", "Hang 1", "Checks 2 warnings", "Matrix", "Machines 4"]
-    assert names(seen) == [*wanted, "Epochs 3", "Events 1", "Environment"]
+    machines = ["Machines 4"] * ("machines" in runs.features())
+    wanted = ["Now", "Logs", *(f"{one} 3" for one in curves), "Hang 1", "Checks 2 warnings"]
+    assert names(seen) == [*wanted, "Matrix", *machines, "Epochs 3", "Events 1", "Environment"]
     assert seen.page.locator("#tab-hang").evaluate(COLOUR) != dim
     assert seen.overflow() == 0
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from launcher.ui.page import saved_page
+from tests.support.browser import Open
 from tests.support.nightly import but_at_night
 from tests.ui import runs
-from tests.ui.conftest import Open
 from tests.ui.hostile import ROTATIONS, STRINGS, UNSEEN, poisoned
 from tests.ui.seen import VIEWS, Seen, watched
 from tests.ui.stub import Stub

@@ -121,16 +121,21 @@ VIEW = ViewString(THERE, RUN, KEYS.launch_id, KEYS.read, KEYS.logs)
 OVER = status(phase=Phase.FINISHED, result=Result(status="ok", exit_code=0, message="ended"))
 
 
-class Rows:
-    """In the place of what fetches metrics."""
+async def features(port: Any) -> None:
+    """In the place of their parts."""
+    await asyncio.Event().wait()
 
-    fetched: list[float]
+
+class Port:
+    """In the place of what they see of it."""
+
+    woken: list[float]
 
     def __init__(self, client: Any, state: Any, say: Any) -> None:
         assert state.run == RUN
 
-    async def fetch(self) -> None:
-        self.fetched.append(asyncio.get_running_loop().time())
+    def wake(self) -> None:
+        self.woken.append(asyncio.get_running_loop().time())
 
 
 def test_a_run_elsewhere_is_kept_up_to_date_until_its_registry_has_gone(
@@ -166,10 +171,11 @@ def test_a_run_elsewhere_is_kept_up_to_date_until_its_registry_has_gone(
             client.status = noted  # type: ignore[method-assign]
             return client
 
-    Rows.fetched = []
+    Port.woken = []
     registry = Noted({f"GET /v1/runs/{RUN}": answer})
     registry.put_in(monkeypatch, "launcher.run.elsewhere")
-    monkeypatch.setattr(elsewhere_module, "MetricsFile", Rows)
+    monkeypatch.setattr(elsewhere_module, "LauncherPort", Port)
+    monkeypatch.setattr(elsewhere_module, "run_features", features)
     one = Elsewhere(tmp_path, VIEW, NEAR)
     record = one.state.record()
     assert record is not None
@@ -185,7 +191,7 @@ def test_a_run_elsewhere_is_kept_up_to_date_until_its_registry_has_gone(
     assert [more for _, more in asked[5:]] == [first] * (len(asked) - 5)
     last_answer = asked[5][0]
     assert last_answer + 3.0 < asked[-1][0] <= last_answer + 3.0 + 2.0
-    assert len(Rows.fetched) == 5
+    assert len(Port.woken) == 5
     assert not one.state.is_held()
     kept = one.state.result()
     assert kept is not None
@@ -200,7 +206,8 @@ def test_one_whose_registry_stays_is_kept_until_the_last_node_has_left(
     answers = [OVER.model_copy(update={"everyone_left": False})] * 5 + [left]
     registry = Registry({f"GET /v1/runs/{RUN}": lambda: answers.pop(0)})
     registry.put_in(monkeypatch, "launcher.run.elsewhere")
-    monkeypatch.setattr(elsewhere_module, "MetricsFile", Rows)
+    monkeypatch.setattr(elsewhere_module, "LauncherPort", Port)
+    monkeypatch.setattr(elsewhere_module, "run_features", features)
     one = Elsewhere(tmp_path, VIEW, NEAR)
     run_virtually(one.follow(stays=True))
     assert answers == []

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.browser import Open
 from tests.ui import runs
-from tests.ui.conftest import Open
 from tests.ui.seen import Seen
 from tests.ui.stub import Stub
 from tests.ui.test_access import found_by_axe

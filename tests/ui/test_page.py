@@ -16,6 +16,7 @@ import pytest
 
 from launcher.ui.page import SECURITY_POLICY, bundled, load, saved_page
 from launcher.ui.shapes import Saved
+from rendezvous.feature import declared
 from tests.support.missing import give_up
 from tests.test_packages import modules
 from tests.test_words import listed_in
@@ -23,7 +24,9 @@ from tests.ui import runs
 from tests.ui.hostile import ROTATIONS, poisoned
 
 FOLDER = modules()["launcher.ui.page"].parent / "page"
-SOURCES = sorted(FOLDER.glob("*.js"))
+SOURCES = sorted(FOLDER.glob("*.js")) + [
+    FOLDER.parents[2] / "features" / one.name / one.script for one in declared() if one.script
+]
 MOST_BYTES = 150_000
 """Of all that a browser loads, before it is compressed."""
 VENDORED = {
@@ -32,6 +35,8 @@ VENDORED = {
     "uPlot.LICENSE": "8f989229699b4fe2f1a0432d0e9edc338a8a911e250e2d1b01ecd770a5f5b1bd",
 }
 """Of uplot 1.6.32 as npm has it."""
+FOR_FEATURES = ("span", "value")
+"""Exports that features alone import, which may be deleted."""
 MARKUP = (
     *("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "DOMParser", "eval("),
     *("new Function", 'setAttribute("style"', "setHTML", "createContextualFragment", "srcdoc"),
@@ -60,7 +65,7 @@ class Parts(HTMLParser):
 # ---- the sources ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_no_module_makes_markup_of_text_or_names_another_host(path: Path) -> None:
     text = path.read_text("utf-8")
     assert [word for word in MARKUP if word in text] == []
@@ -68,7 +73,7 @@ def test_no_module_makes_markup_of_text_or_names_another_host(path: Path) -> Non
     assert max(map(len, text.splitlines())) <= 160
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_no_message_of_a_module_has_a_listed_word(path: Path) -> None:
     code = re.sub(r"^\s*(//|/?\*).*$|(?<=[;,{}]) // .*$", "", path.read_text("utf-8"), flags=re.M)
     found = [word for text in STRING.findall(code) for word in listed_in("".join(text))]
@@ -131,12 +136,23 @@ def test_a_module_comes_after_those_that_it_imports_and_keeps_its_names() -> Non
     )
     assert script == (
         '\n(() => {\n"use strict";\n'
-        "const module_b = (() => {\nconst own = 2;\nfunction two() {\nreturn own;\n}\n"
+        "const in_b = (() => {\nconst own = 2;\nfunction two() {\nreturn own;\n}\n"
         "class Three {}\nasync function* four() {}\nconst five = 5;\n"
-        "return { two, Three, four, five };\n})();\n"
-        "const module_a = (() => {\nconst { two, Three } = module_b;\n\n"
-        "const own = two(Three);\nreturn {  };\n})();\n})();\n"
+        "return {two, Three, four, five};\n})();\n"
+        "const in_a = (() => {\nconst {two, Three}=in_b;\n"
+        "const own = two(Three);\nreturn {};\n})();\n})();\n"
     )
+
+
+def test_those_of_features_come_in_their_order_and_before_what_makes_the_tabs() -> None:
+    features = {
+        f"feature_{name}": 'import { all } from "../../launcher/ui/page/b.js";\n' for name in "zy"
+    }
+    script = bundled({"main": 'import { run } from "./run.js";\n', "run": "", "b": "", **features})
+    assert re.findall(r"^const in_(\w+) =", script, re.M) == [
+        *("b", "feature_z", "feature_y", "run", "main"),
+    ]
+    assert script.count("const {all}=in_b;") == 2
 
 
 @pytest.mark.parametrize(
@@ -147,13 +163,13 @@ def test_a_line_that_would_be_lost_is_refused(line: str) -> None:
         bundled({"a": f"{line}\n", "b": ""})
 
 
-def test_comments_and_indentation_are_not_sent() -> None:
+def test_comments_indentation_and_empty_lines_are_not_sent() -> None:
     text = (
         "// What it is.\n\n/** Of two\n * lines. */\nconst a = 1; // it's one\n"
         'if (a) {\n  // left out\n  a(`  / b / ${a}  `, "; // c"); // `d`\n}\n'
     )
     assert (
-        '(() => {\n\nconst a = 1;\nif (a) {\na(`  / b / ${a}  `, "; // c"); // `d`\n}\n'
+        '(() => {\nconst a = 1;\nif (a) {\na(`  / b / ${a}  `, "; // c"); // `d`\n}\n'
     ) in bundled({"a": text})
     with pytest.raises(ValueError, match="a template continues on another line"):
         bundled({"a": "const a = `\n  b`;\n"})
@@ -167,9 +183,10 @@ def test_every_name_that_is_imported_is_exported() -> None:
     }
     for path in SOURCES:
         for names, module in re.findall(
-            r'^import \{ (.+) \} from "\./(\w+)\.js";$', path.read_text("utf-8"), re.M
+            r'^import \{ (.+) \} from "(.+)";$', path.read_text("utf-8"), re.M
         ):
-            assert set(names.split(", ")) <= exported[module], path.name
+            assert (path.parent / module).resolve().parent == FOLDER, path.name
+            assert set(names.split(", ")) <= exported[Path(module).stem], path.name
             for name in names.split(", "):
                 assert len(re.findall(rf"\b{name}\b", path.read_text("utf-8"))) > 1, path.name
     taken = {
@@ -178,7 +195,11 @@ def test_every_name_that_is_imported_is_exported() -> None:
         for names in re.findall(r"^import \{ (.+) \}", path.read_text("utf-8"), re.M)
         for name in names.split(", ")
     }
-    assert {name for names in exported.values() for name in names} - taken <= {"Refused", "marks"}
+    assert {name for names in exported.values() for name in names} - taken <= {
+        "Refused",
+        "marks",
+        *FOR_FEATURES,
+    }
 
 
 # ---- what is served and saved ---------------------------------------------------------------

@@ -16,7 +16,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,30 +24,30 @@ from typing import Any
 import pytest
 
 from launcher.show import run_list
-from launcher.state.state_dir import MACHINES, StateDir, recorded_runs
+from launcher.state.state_dir import StateDir, recorded_runs
 from launcher.ui import runs as runs_module
 from launcher.ui import save, scraped, viewed
 from launcher.ui.app import _changes
 from launcher.ui.clerk import Keys
+from launcher.ui.parts import Act, PageRun, Part, Sample, View
 from launcher.ui.prometheus import metrics_text
 from launcher.ui.runs import Runs
 from launcher.ui.save import saved_of, without_secrets
 from launcher.ui.scraped import metrics_key
+from launcher.ui.shapes import State
 from launcher.ui.viewed import Viewed
+from rendezvous.prometheus import Family
 from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.credentials import RunKeys
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.errors import RdzvError, Unavailable
 from rendezvous.wire.look import LookCall
-from rendezvous.wire.machine import RunMachines
 from rendezvous.wire.run import EventLine, NodeState, Phase, Result, RunReport, RunStatus, SlotState
 from tests.launcher.asked import Asking, driven
 from tests.launcher.command import LAUNCH_ID, record_of
 from tests.launcher.drive import slot
 from tests.launcher.test_status_courses import (
     LOOKED,
-    MACHINES_OF,
-    METRICS,
     OPTIONS,
     REPORT,
     RUNNING,
@@ -62,6 +62,64 @@ AT = f"/v1/runs/{RUN}"
 PAGE = f"/a/prefix/ui-api/runs/{RUN}"
 SECRET = bytes(range(32))
 OK = Result(status="ok", exit_code=0, message="all 3 nodes ended", hint="see the logs")
+
+
+ODD = "odd.txt"
+
+
+def _odd(name: str, *labels: str) -> tuple[Family, Callable[[State], list[Sample]]]:
+    family = Family(name, "gauge", "The newest line.", ("run", *labels))
+    more = labels and ("7",)
+    return family, lambda state: [
+        ((state["head"]["run"], *more), one["lines"][-1])
+        for one in state["parts"].values()
+        if "lines" in one
+    ]
+
+
+class Odd(Part):
+    """A feature's part: the numbers of a file, and how often its registry has answered."""
+
+    series = (_odd("rdzv_odd"),)
+    series_by_rank = (_odd("rdzv_rank_odd", "rank"),)
+
+    def __init__(self, run: PageRun) -> None:
+        super().__init__(run)
+        self.lines: list[tuple[int, int]] = []
+        self.answers = (0, 0)
+
+    async def follow(self, client: RegistryClient) -> None:
+        while True:
+            await asyncio.sleep(1.0)
+            if self.run.head["state"] == "running":
+                await client.status("odd", after=-1, wait=0.0)
+                self.answers = (self.run.change(), self.answers[1] + 1)
+                await asyncio.sleep(29.0)
+
+    async def read(self) -> None:
+        with contextlib.suppress(OSError):
+            lines = (self.run.state_dir.path / ODD).read_text().split()[len(self.lines) :]
+            if lines:
+                n = self.run.change()
+                self.lines += [(n, int(line)) for line in lines]
+
+    def since(self, after: int) -> dict[str, Any] | None:
+        lines = [line for n, line in self.lines if n > after]
+        answers = {"answers": self.answers[1]} if self.answers[0] > after else {}
+        return {**({"lines": lines} if lines else {}), **answers} or None
+
+    def views(self) -> Mapping[str, View]:
+        return {"odd": self._odd}
+
+    def acts(self) -> Mapping[str, Act]:
+        return {"odd": self._acts}
+
+    async def _acts(self, client: RegistryClient) -> dict[str, str]:
+        return {"words": (await client.status("odd", after=-1, wait=0.0)).reason}
+
+    async def _odd(self) -> dict[str, Any]:
+        report = await self.run.ask(lambda client: client.checks(RUN))
+        return {"report": report.run if report is not None else None, "lines": len(self.lines)}
 
 
 async def _here(work: Callable[..., Any], *args: Any) -> Any:
@@ -95,6 +153,7 @@ class Course:
         patch.setattr("launcher.state.state_dir.time", walls)
         patch.setattr(asyncio, "to_thread", _here)
         patch.setenv("RDZV_STATE_DIR", str(asker.root))
+        patch.setattr("launcher.ui.parts._classes", lambda: {"odd": Odd})
         for module_ in ("launcher.ui.app", "launcher.ui.save", "launcher.ui.scraped"):
             patch.setattr(f"{module_}.rdzv_version", lambda: "1.2.3")
         self.held: list[StateDir] = []
@@ -143,8 +202,8 @@ def answering(made: Course) -> Registry:
     registry.put_in(made.patch, "launcher.ui.viewed")
     registry.answers |= {
         f"GET {AT}": RUNNING,
+        "GET /v1/runs/odd": RUNNING,
         f"GET {AT}/report": REPORT,
-        f"GET {AT}/machines": MACHINES_OF,
         f"GET {AT}/tables/{table().digest()}": table(),
         f"POST {AT}/looks": LookCall(look=7),
         f"GET {AT}/looks": LOOKED,
@@ -179,6 +238,7 @@ ACTS: tuple[Any, ...] = (
     {"act": "drain", "node": 1, "seconds": 12.5, "reason": "its fan"},
     {"act": "drain", "node": 3},
     {"act": "drain", "node": -1},
+    {"act": "odd"},
     {"act": "sing"},
     b"{",
 )
@@ -194,9 +254,8 @@ async def it_is_asked_everything(made: Course) -> None:
 
     made.patch.setattr(RegistryClient, "events", nothing)
     registry = answering(made)
-    rows = "".join(f"{row.model_dump_json()}\n" for row in METRICS)
-    state.metrics.write_text(rows + rows[:20])
-    views = ("state", "checks", "matrix", "curves", "machines", "environment?node=2")
+    (state.path / ODD).write_text("1\n2\n")
+    views = ("state", "checks", "matrix", "odd", "environment?node=2")
     asked: list[tuple[Any, ...]] = [("GET", f"{PAGE}/{view}") for view in views]
     door = PageDoor(made.asker.root, keys=keys_of(acts=True), key="a key of sixteen letters")
     session = door.session()
@@ -235,16 +294,16 @@ async def it_is_asked_everything(made: Course) -> None:
     state.write("report.json", REPORT.model_dump_json().encode())
     state.write("table.json", table().model_dump_json().encode())
     state.write("status.json", RUNNING.model_dump_json().encode())
-    state.write(MACHINES, MACHINES_OF.model_dump_json().encode())
     state.release()
-    await _ask(made, door, session, *asked[1:3], *asked[4:], ("GET", "/ui-api/runs"))
+    await _ask(made, door, session, *asked[1:], ("GET", "/ui-api/runs"))
     whole = await saved_of(door.runs.viewed(RUN))
-    for name, part in whole.items():
+    of_views = whole["views"]
+    for name, part in (*whole.items(), *of_views.items()):
         made.tell("saved", f"{name} {json.dumps(part)[:400]}")
     record = state.record()
     assert record is not None
     state.write_record(record.model_copy(update={"options": {}}))
-    await _ask(made, door, session, asked[5])
+    await _ask(made, door, session, asked[4])
     await door.runs.close()
 
 
@@ -268,11 +327,6 @@ class Client:
         """As the client's."""
         self.asked.append(f"checks of {run}")
         return REPORT
-
-    async def ask(self, answer: type[RunMachines], method: str, path: str) -> RunMachines:
-        """As the client's, of the machines."""
-        self.asked.append(f"{method} {path}")
-        return MACHINES_OF
 
     def line(self, kind: str, **more: Any) -> None:
         """Something happens."""
@@ -362,7 +416,7 @@ async def it_is_looked_at(made: Course) -> None:
     await until(0.5)
     second = asyncio.create_task(look("second", (await one.state())["n"]))
     await until(1.0)
-    state.metrics.write_text("".join(f"{row.model_dump_json()}\n" for row in METRICS[:2]))
+    (state.path / ODD).write_text("1\n2\n")
     client.line("progressed", slot=0, progress="step 9", usual=True)
     await until(3.0)
     client.news(stall="rank 5 makes the others wait")
@@ -391,8 +445,8 @@ async def it_is_looked_at(made: Course) -> None:
     client.away = None
     client.news(phase=Phase.RUNNING, remaining_seconds=None, slots=rows)
     await until(4.0)
-    with state.metrics.open("a") as file:
-        file.write(METRICS[4].model_dump_json() + "\n")
+    with (state.path / ODD).open("a") as file:
+        file.write("3\n")
     failed = Result(status="failed", exit_code=7, message="node 1 failed", slot=4, node=1, hint="h")
     client.news(phase=Phase.FINISHED, result=failed, reason="node 1 failed")
     client.line("finished")
@@ -489,9 +543,10 @@ async def all_runs_of_a_folder(made: Course) -> None:
     await _ask(made, door, None, ("POST", "/metrics", b"", key))
     one = door.runs.viewed("llama")
     made.tell("viewers", one._viewers)
-    one.told.rows(METRICS)
+    (one.state_dir.path / ODD).write_text("4\n5\n6\n")
+    await one.parts.read()
     for line in metrics_text([one.told.state()], "b", by_rank=True).splitlines():
-        if "rank" in line or "rdzv_metric" in line or "nodes{" in line:
+        if "rank" in line or "rdzv_odd" in line or "nodes{" in line:
             made.asker.tell(" ", line)
     await door.runs.close()
 

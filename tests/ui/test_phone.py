@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.browser import Open
 from tests.ui import runs
-from tests.ui.conftest import Open
 from tests.ui.seen import Seen
 from tests.ui.stub import Stub
 from tests.ui.test_access import found_by_axe

@@ -88,6 +88,9 @@ def look(context: Callable[..., BrowserContext]) -> Iterator[Look]:
         one.check()
 
 
+OF_FEATURES = {"curves": ["loss", "rank 1"], "machines": ["CPUs", "memory"]}
+
+
 def says(seen: Seen, sentence: str) -> None:
     """Wait until the first screen says so."""
     seen.page.locator(".sentence", has_text=sentence).wait_for()
@@ -121,14 +124,13 @@ def test_a_run_is_shown_to_its_end_and_then_in_one_file(
                 "now": ["running on 2 nodes", "Command", "local", "python"],
                 "matrix": ["No pair has failed", "2 pairs ok. Yellow: slower than the others."],
                 "checks": ["7 ok", "all nodes have MTU"],
-                "curves": ["loss", "rank 1"],
                 "logs": ["begun on 0", "begun on 1", "New lines appear at the end"],
                 "hang": [
                     "No stall and no slow rank was reported so far",
                     "rdzv look r",
                     "rdzv ui --ui-actions",
                 ],
-                "machines": ["CPUs", "memory"],
+                **{view: texts for view, texts in OF_FEATURES.items() if view in VIEWS},
                 "epochs": ["Epoch 1 is in progress", "No earlier epoch"],
                 "events": ["both nodes reach each other"],
                 "environment": ["MASTER_ADDR", "NODE_RANK"],

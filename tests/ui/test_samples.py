@@ -1,50 +1,37 @@
-"""What a page reads now and then of a run that goes on, and of one that has ended."""
+"""What the checks of a run have found: of one that goes on, and of one that has ended."""
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from launcher.state.state_dir import StateDir
-from launcher.ui.samples import MOST_NODES, follow, read_kept
+from launcher.ui.samples import MOST_NODES, follow, read_kept, tally
 from launcher.ui.told import LaunchFacts, Told
 from rendezvous.wire.errors import Unavailable
-from rendezvous.wire.machine import MachineSample, NodeMachine, RunMachines
 from rendezvous.wire.node import Finding
 from rendezvous.wire.run import Phase, RunReport, RunStatus, SlotState, SlotStatus
 from tests.support.virtual_time import run_virtually
 
 REPORT = RunReport(run="llama", findings=[Finding(check="L01", level="ok")])
-SILENT = RunMachines(machines=[NodeMachine(slot=0)])
-SAMPLE = MachineSample(memory_used=1, memory_total=2)
-KNOWN = RunMachines(machines=[NodeMachine(slot=0, sample=SAMPLE)])
 
 
 class Registry:
     """What it answers; each call is noted with its time."""
 
-    def __init__(self, *machines: Any) -> None:
-        self.machines = list(machines)
-        self.asked: list[tuple[float, str]] = []
+    def __init__(self, *answers: RunReport | Unavailable) -> None:
+        self.answers = list(answers)
+        self.asked: list[int] = []
 
     async def checks(self, run: str) -> RunReport:
-        self._note("checks")
-        return REPORT
-
-    async def ask(self, answer: Any, method: str, path: str) -> RunMachines:
-        self._note("machines")
-        found = self.machines.pop(0) if len(self.machines) > 1 else self.machines[0]
-        if isinstance(found, Exception):
+        self.asked.append(round(asyncio.get_running_loop().time()))
+        found = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(found, Unavailable):
             raise found
-        assert isinstance(found, RunMachines)
         return found
-
-    def _note(self, what: str) -> None:
-        self.asked.append((round(asyncio.get_running_loop().time()), what))
 
 
 def status(phase: Phase, slots: int) -> RunStatus:
@@ -73,9 +60,7 @@ def followed(registry: Any, slots: int = 1, seconds: float = 70.5) -> tuple[Told
 
     async def course() -> None:
         told.status(status(Phase.GATHERING, slots))
-        task = asyncio.create_task(
-            follow(told, nullcontext(registry), lambda: changed.append(told.n))
-        )
+        task = asyncio.create_task(follow(told, registry, lambda: changed.append(told.n)))
         await asyncio.sleep(10.5)
         told.status(status(Phase.RUNNING, slots))
         await asyncio.sleep(seconds - 10.5)
@@ -86,32 +71,18 @@ def followed(registry: Any, slots: int = 1, seconds: float = 70.5) -> tuple[Told
     return told, changed
 
 
-def test_machines_are_asked_each_half_a_minute_and_soon_until_they_answer() -> None:
-    registry = Registry(SILENT, Unavailable("busy"), KNOWN)
+def test_checks_are_asked_in_each_phase_and_until_they_answer() -> None:
+    registry = Registry(REPORT, Unavailable("busy"), REPORT)
     told, changed = followed(registry)
-    assert registry.asked == [
-        *((1, "checks"), (11, "checks")),
-        *((11, "machines"), (16, "machines"), (26, "machines"), (56, "machines")),
-    ]
-    usage = told.state()["usage"]
-    assert usage is not None
-    assert len(usage["points"]) == 2
+    assert registry.asked == [1, 11, 12]
     assert told.head["checks"] == "1 ok"
     assert changed[-1] == told.n
 
 
-def test_machines_that_tell_nothing_are_asked_ever_more_seldom() -> None:
-    registry = Registry(SILENT)
-    told, _ = followed(registry, seconds=110.5)
-    asked = [at for at, what in registry.asked if what == "machines"]
-    assert asked == [11, 16, 26, 46, 76, 106]
-    assert told.state()["usage"] is None
-
-
 def test_the_report_of_very_many_nodes_is_not_read_for_a_number() -> None:
-    registry = Registry(KNOWN)
+    registry = Registry(REPORT)
     told, _ = followed(registry, MOST_NODES + 1)
-    assert {what for _, what in registry.asked} == {"machines"}
+    assert registry.asked == []
     assert told.head["checks"] == ""
 
 
@@ -128,3 +99,19 @@ def test_of_an_ended_run_its_kept_report_is_counted(
     read_kept(told, state)
     assert told.head["checks"] == words
     state.release()
+
+
+@pytest.mark.parametrize(
+    ("levels", "words"),
+    [
+        ([], ""),
+        (["skipped"], ""),
+        (["ok", "ok", "skipped"], "2 ok"),
+        (["ok", "warn"], "1 warning"),
+        (["warn", "warn"], "2 warnings"),
+        (["ok", "warn", "fail"], "1 failed"),
+        (["fail", "fail"], "2 failed"),
+    ],
+)
+def test_only_the_worst_findings_are_counted(levels: list[Any], words: str) -> None:
+    assert tally([Finding(check="L01", level=level) for level in levels]) == words

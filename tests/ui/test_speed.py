@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.browser import Open
 from tests.ui import runs
-from tests.ui.conftest import Open
 from tests.ui.seen import Seen
 from tests.ui.stub import Stub
 

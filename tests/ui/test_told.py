@@ -14,8 +14,6 @@ from hypothesis import strategies as st
 from launcher.ui import told as told_module
 from launcher.ui.shapes import State
 from launcher.ui.told import EVENTS_TOLD, End, LaunchFacts, Told
-from rendezvous.wire.machine import MachineSample, NodeMachine
-from rendezvous.wire.metrics import MetricLine, encoded
 from rendezvous.wire.run import (
     EpochEnd,
     EventLine,
@@ -64,11 +62,20 @@ def event(number: int, **known: Any) -> EventLine:
     return EventLine(**{"number": number, "at_seconds": float(number)} | usual | known)
 
 
-def row(rank: int, step: int, **values: float) -> MetricLine:
-    numbers = {"number": step + 1, "slot": 0, "at_seconds": 0.5}
-    return MetricLine.model_validate(
-        numbers | {"rank": rank, "step": step, "values": encoded(values)}
-    )
+class Part:
+    """A feature's part: names, each with what came last of it."""
+
+    def __init__(self, told: Told) -> None:
+        self._told, self._known = told, dict[str, tuple[int, int]]()
+        told.parts = lambda after: {"part": found} if (found := self._since(after)) else {}
+
+    def take(self, names: Iterable[str]) -> None:
+        """Something new of these."""
+        n = self._told.next()
+        self._known |= dict.fromkeys(names, (n, n))
+
+    def _since(self, after: int) -> dict[str, int]:
+        return {name: value for name, (n, value) in self._known.items() if n > after}
 
 
 class Viewer:
@@ -90,12 +97,10 @@ class Viewer:
         state = cast(dict[str, Any], self.state)
         state["n"] = change["n"]
         state |= {part: change[part] for part in ("head", "epochs") if part in change}
-        for part, name in (("slots", "slot"), ("ranks", "rank")):
-            known = {one[name]: one for one in [*state[part], *cast(Any, change).get(part, [])]}
-            state[part] = [known[number] for number in sorted(known)]
-        if usage := change.get("usage"):
-            before = state["usage"]["points"] if state["usage"] else []
-            state["usage"] = {**usage, "points": [*before, *usage["points"]]}
+        known = {one["slot"]: one for one in [*state["slots"], *change.get("slots", [])]}
+        state["slots"] = [known[number] for number in sorted(known)]
+        for name, news in change.get("parts", {}).items():
+            state["parts"][name] = state["parts"].get(name, {}) | news
         state["events"] = [*state["events"], *change.get("events", [])][-EVENTS_TOLD:]
 
 
@@ -109,17 +114,12 @@ def seen(state: State) -> dict[str, Any]:
 # ---- every number is its own ---------------------------------------------------------------------
 
 
-def test_each_number_of_an_event_a_row_and_the_head_stands_under_its_name() -> None:
+def test_each_number_of_an_event_and_the_head_stands_under_its_name() -> None:
     told = made()
     told.event(event(7, at_seconds=2.5, slot=3, epoch=5, kind="exited", reason="x", usual=True))
     [found] = told.state()["events"]
     expected = {"number": 7, "at": 2.5, "kind": "exited", "reason": "x", "phase": "gathering"}
     assert found == expected | {"epoch": 5, "slot": 3, "usual": True}
-    numbers = {"number": 9, "slot": 2, "rank": 5, "step": 7, "at_seconds": 1.5}
-    told.rows([MetricLine.model_validate(numbers | {"values": {"loss": 0.5}})])
-    assert told.state()["ranks"] == [
-        {"rank": 5, "slot": 2, "step": 7, "at": 1.5, "pace": None, "values": {"loss": 0.5}}
-    ]
     head: dict[str, Any] = {
         "epoch": 6,
         "restarts": 1,
@@ -172,23 +172,21 @@ def test_whom_the_others_wait_for_is_marked_as_long_as_they_do(slow: bool) -> No
     assert [row["mark"] for row in viewer.state["slots"]] == ["", "", "first cause"]
 
 
-def test_usage_and_checks_are_changes_and_stay_through_every_status() -> None:
+def test_parts_and_checks_are_changes_and_stay_through_every_status() -> None:
     told = made()
-    viewer = Viewer(told)
-    assert viewer.state["usage"] is None
-    assert not told.machines(1.0, [NodeMachine(slot=0)])
-    assert told.changes(viewer.state["n"]) is None
-    for at in (30.0, 60.0):
-        sample = MachineSample(memory_used=1, memory_total=4)
-        assert told.machines(at, [NodeMachine(slot=0, sample=sample)])
+    part, viewer = Part(told), Viewer(told)
+    assert viewer.state["parts"] == {}
+    for names in (["a", "b"], ["b"]):
+        part.take(names)
         viewer.look()
-    busy = [None, 25, None, None]
-    expected = {"points": [[30.0, *busy], [60.0, *busy]], "slots": {"0": busy}}
-    assert viewer.state["usage"] == told.state()["usage"] == expected
+    expected = {"part": {"a": FIRST + 1, "b": FIRST + 2}}
+    assert viewer.state["parts"] == told.state()["parts"] == expected
+    assert told.changes(FIRST + 1) == {"n": FIRST + 2, "parts": {"part": {"b": FIRST + 2}}}
     told.checks("8 ok")
     told.status(status())
     viewer.look()
     assert viewer.state["head"]["checks"] == "8 ok"
+    assert viewer.state["parts"] == expected
     assert viewer.resets == 0
 
 
@@ -200,7 +198,7 @@ def test_at_first_it_says_what_it_waits_for_and_what_the_launch_is() -> None:
     head = state["head"]
     assert (head["state"], head["tone"], head["sentence"]) == ("starting", "wait", "reading")
     assert (head["command"], head["nodes"], head["host"]) == ("train.py 'a b'", "2", "login")
-    assert not any((state["slots"], state["events"], state["ranks"], state["epochs"]))
+    assert not any((state["slots"], state["events"], state["parts"], state["epochs"]))
     assert state["n"] == FIRST
 
 
@@ -408,18 +406,6 @@ def test_epochs_that_have_ended_are_in_words() -> None:
     assert epoch["words"].isprintable()
 
 
-def test_a_rank_is_as_it_was_told_last_and_what_is_not_finite_is_a_word() -> None:
-    told = made()
-    told.rows([])
-    assert told.n == FIRST
-    rows = [row(1, 0, loss=9.0), row(0, 4, loss=float("nan"), lr=float("inf"))]
-    told.rows([*rows, row(1, 5, loss=float("-inf"))])
-    first, second = told.state()["ranks"]
-    assert (first["rank"], first["step"]) == (0, 4)
-    assert first["values"] == {"loss": "NaN", "lr": "Infinity"}
-    assert (second["step"], second["values"]) == (5, {"loss": "-Infinity"})
-
-
 def test_events_are_bounded_and_older_ones_are_told_on_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -507,7 +493,6 @@ COMES = st.one_of(
             result=st.none() | st.just(OK),
         ),
     ),
-    doing("rows", st.lists(st.builds(row, st.integers(0, 3), st.integers(0, 9)), max_size=3)),
     doing("silent", st.none() | st.floats(0, 9), st.sampled_from(["", "it does not answer"])),
     doing("ended", st.just(End("ok", "all ended", result=OK))),
     doing("say", st.just("see it again")),
@@ -518,15 +503,17 @@ EVENTS = st.tuples(
     PHASES,
     st.sampled_from([1, 1, 1, 90, EVENTS_TOLD + 1]),
 )
+NAMES = st.lists(st.sampled_from("abcd"), max_size=3)
 LOOKS = st.sets(st.integers(0, 2))
 
 
-@given(st.lists(st.tuples(COMES | EVENTS, LOOKS), max_size=40), st.integers(0, 5))
+@given(st.lists(st.tuples(COMES | EVENTS | NAMES, LOOKS), max_size=40), st.integers(0, 5))
 @settings(max_examples=examples(150))
 def test_a_viewer_ends_with_the_state_in_whatever_rhythm_it_looks(
     story: list[tuple[Any, set[int]]], late: int
 ) -> None:
     told, number = made(), 0
+    part = Part(told)
     viewers = [Viewer(told) for _ in range(3)]
     for at, (what, looks) in enumerate(story):
         if at == late:
@@ -534,6 +521,8 @@ def test_a_viewer_ends_with_the_state_in_whatever_rhythm_it_looks(
         before = told.n
         if callable(what):
             what(told)
+        elif isinstance(what, list):
+            part.take(what)
         else:
             kind, where, phase, times = what
             for _ in range(times):

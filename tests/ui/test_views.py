@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from tests.support.browser import Open
 from tests.ui import runs
-from tests.ui.conftest import Open
 from tests.ui.seen import VIEWS
 from tests.ui.stub import Stub
 
@@ -86,14 +88,14 @@ def test_every_view_has_its_content(opened: Open) -> None:
         "now": ["running on 4 nodes", "Restarts", "slurm", "step 1,200, loss 0.53"],
         "matrix": ["eth0 10", "slot 1 (h1) to slot 2 (h2): no answer", "0.18 ms", "11 pairs ok"],
         "checks": ["slot 3 is 40 s ahead", "Try: start chronyd", "1 failed, 1 warning"],
-        "curves": ["loss", "median of 64 ranks, and the range of all", "Step 1,990"],
         "logs": ["rank 0 step 1 loss 1.000", "rank 1 warning WARNING nan", "node 3 (h3): has left"],
         "hang": ["rank 2 on node 0 (h0) makes the others wait"],
-        "machines": ["8 x H100", "Driver", "570.86"],
         "epochs": ["Epoch 1 is in progress", "node 0 (h0) was lost", "no lease for 30 s"],
         "events": ["reason 316", "lost"],
         "environment": ["MASTER_ADDR", "10.0.0.1", "the address of node 0"],
     }
+    for feature in runs.features().values():
+        expected |= feature.TEXTS
     assert set(expected) == set(VIEWS)
     for name, texts in expected.items():
         place = seen.view(name)
@@ -122,13 +124,13 @@ def test_a_run_that_was_not_judged_is_not_said_to_be_well(
     assert seen.page.get_by_text(silence).count() >= 1
 
 
-NOTHING = {
+NOTHING: dict[str, Any] = {
     "matrix": ("No network was probed", {"shown": None, "networks": [], "names": [], "cells": ""}),
     "checks": ("Nothing was checked yet", {"findings": [], "total": ""}),
-    "curves": ("No rank has reported a value", {"rows": 0, "curves": {}}),
-    "machines": ("No node has joined yet", []),
     "environment": ("rdzv sets no variable", {"host": "h0", "variables": []}),
 }
+for one in runs.features().values():
+    NOTHING |= one.NOTHING
 
 
 @pytest.mark.parametrize("name", list(NOTHING))
@@ -200,17 +202,6 @@ def test_the_matrix_of_1024_nodes_is_drawn(opened: Open) -> None:
     seen.page.wait_for_timeout(100)
     place.locator("canvas").hover(position={"x": 767.6, "y": 10})
     place.locator(".picked", has_text="to slot 1023 (h1023): ok, 33 ms").wait_for()
-
-
-def test_curves_are_asked_again_when_ranks_report(opened: Open) -> None:
-    seen = opened(Stub(4))
-    place = seen.view("curves")
-    place.get_by_text("Step 1,990").first.wait_for()
-    seen.stub.answers["curves"] = runs.curves(300)
-    seen.stub.change(ranks=[runs.rank(0, 3000)])
-    seen.stub.change(ranks=[runs.rank(1, 3000)])
-    place.get_by_text("Step 2,990").first.wait_for()
-    assert seen.stub.count("/curves") == 2
 
 
 def test_the_log_follows_filters_and_keeps_the_newest_lines(opened: Open) -> None:

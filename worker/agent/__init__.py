@@ -2,7 +2,8 @@
 
 `node` decides, and is pure: see there how a node lives. `shell` carries out what it decides:
 `session` talks with the registry, `visiting` proves the peers, `arming` gets ready for a table,
-`running` has the program. `environment` is all that they see of the outer world.
+`running` has the program, `port` what features are offered. `environment` is all that they see of
+the outer world.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from rendezvous.wire.errors import Fenced, RunOver
 from worker.agent.arming import NodeSpec
 from worker.agent.environment import AgentEnvironment
 from worker.agent.inputs import Exhausted, SignalCame
+from worker.agent.port import NodePort, load_parts
 from worker.agent.shell import NodeShell
 from worker.contracts import FRAMEWORKS, needs_of
 from worker.machine.shortage import cpu_time_met, cpu_time_used_up
@@ -31,7 +33,14 @@ from worker.program.state_home import state_home, why_elsewhere
 from worker.rsh.shims import shim_places
 from worker.settings import WorkerSettings
 
-__all__ = ["run_agent", "take_part", "with_log_folder", "AgentEnvironment"]
+__all__ = [
+    "run_agent",
+    "take_part",
+    "with_log_folder",
+    "AgentEnvironment",
+    "NodePort",
+    "load_parts",
+]
 
 logger = logging.getLogger(__name__)
 

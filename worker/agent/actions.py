@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from rendezvous.frozen import frozen
 from rendezvous.wire.log_view import ViewOrder
-from rendezvous.wire.machine import MachineSample
 from rendezvous.wire.node import JoinRequest
 from rendezvous.wire.reports import AckReport, ExitReport, Report
 from rendezvous.wire.run import NO_RESTARTS, RestartFacts
@@ -183,7 +182,7 @@ class Start(Effect):
 
 @frozen
 class Flush(Effect):
-    """Send on what a program that has ended has said of its progress, for a moment."""
+    """Send on what a program that has ended has said, and features have of it, for a moment."""
 
     program: int
 
@@ -213,15 +212,8 @@ class SendWords(Effect):
 
 
 @frozen
-class ReadMachine(Effect):
-    """See how this machine is; without a limit, so that there is one at a time, whatever hangs."""
-
-
-@frozen
-class TellMachine(Effect):
-    """Tell the registry how this machine is."""
-
-    sample: MachineSample
+class Publish(Effect):
+    """Send the message of a feature that has waited longest for the connection of the watch."""
 
 
 @frozen
@@ -295,13 +287,6 @@ class OpenRemote:
     table: EndpointTable
     digest: str
     contract: Contract
-
-
-@frozen
-class SendMetrics:
-    """Send on what the program says of its progress, from now on."""
-
-    nodes: int
 
 
 @frozen
@@ -416,7 +401,6 @@ Action = (
     | StartEarly
     | StopListening
     | OpenRemote
-    | SendMetrics
     | Stop
     | Kill
     | PassSignal

@@ -296,8 +296,6 @@ def _go(turn: Turn, view: NodeView) -> None:
     if turn.node.rules.remote:
         turn.do(do.OpenRemote(table, agreed.digest, contract))
     again = turn.node.starts > 0 or bool(facts.last_failure)  # this process may not have seen it
-    if turn.node.starts == 0:
-        turn.do(do.SendMetrics(len(table.rows)))
     if contract.argv:
         row = table.row_of_slot(turn.node.rules.slot)
         assert row is not None

@@ -23,13 +23,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rendezvous.background import in_background
+from rendezvous.feature import Feature, declared
 from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.credentials import Credential
 from rendezvous.talk.http_network import HttpNetwork
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.evidence import Fact
 from rendezvous.wire.look import MAX_HELD_BACK
-from rendezvous.wire.machine import MachineSample
 from rendezvous.wire.node import JoinRequest
 from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.verify import PairProbe, ProbePlan
@@ -40,7 +40,6 @@ from worker.agent.warm import WarmStart
 from worker.contracts import Contract
 from worker.contracts.framework import Need
 from worker.evidence.look import Asked, Counters, folders_of, look_after, look_before
-from worker.evidence.machine_reader import MachineReader
 from worker.hosts.file import HostsBlock, known_names, restore_stale
 from worker.hosts.resolver import Resolver
 from worker.machine.interfaces import device_names, why_unusable
@@ -61,7 +60,7 @@ from worker.program.ending import Ending
 from worker.program.family import Family
 from worker.program.fold import Fold
 from worker.program.informing import Told, inform
-from worker.program.local_socket import LocalSocket
+from worker.program.local_socket import LocalSocket, Take
 from worker.program.output import Output, OutputSink, make_private
 from worker.program.own_folder import remove_left
 from worker.program.process import Program, parent_lives
@@ -180,6 +179,9 @@ class AgentSocket(Protocol):
 
     path: str
 
+    def add(self, name: str, take: Take) -> None:
+        """Take in requests of this name as well."""
+
     async def open(self, environ: Mapping[str, str]) -> str:
         """Listen; returns the path."""
 
@@ -198,13 +200,6 @@ class NetworkLog(Protocol):
 
     def trouble(self) -> str:
         """What stands between the program and its network."""
-
-
-class ReadsMachine(Protocol):
-    """What an agent needs of `worker.evidence.machine_reader.MachineReader`."""
-
-    def read(self) -> MachineSample:
-        """How this machine stands now; takes a moment, and is called in a thread."""
 
 
 class Sink(Output, Protocol):
@@ -293,6 +288,7 @@ class AgentEnvironment:
     hosts_seconds: float = 10.0
     in_thread: Callable[..., Awaitable[Any]] = in_background
     parent_lives: Callable[[int], bool] = parent_lives
+    features: Callable[[], tuple[Feature, ...]] = declared
     # --- the registry and the peers
     dial: Callable[[RegistryPlace, Credential | str | None], RegistryClient] = dial
     listen: Callable[..., Listener] = ProbeListener
@@ -330,7 +326,6 @@ class AgentEnvironment:
     calls: Callable[[str, Mapping[int, int | None], int], Mapping[int, RankCalls]] = _calls
     importing: Callable[[str, int], bool | None] = _importing
     worlds: Callable[[str, int, int], tuple[RankWorld, ...]] = _read_worlds
-    machine_reader: Callable[[Path, Mapping[str, str]], ReadsMachine] = MachineReader
     wall: Callable[[], float] = time.time  # noqa: TID251 (as the stamps of a program's calls)
     where_ranks_are: Callable[[str, Mapping[int, int | None], int, int | None], Seen] = (
         _where_ranks_are

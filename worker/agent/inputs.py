@@ -9,7 +9,6 @@ from rendezvous.cause.clues import Line
 from rendezvous.frozen import frozen
 from rendezvous.wire.errors import RdzvError
 from rendezvous.wire.evidence import Fact
-from rendezvous.wire.machine import MachineSample
 from rendezvous.wire.node import JoinReply, JoinRequest
 from rendezvous.wire.reports import RefuseReport
 from rendezvous.wire.verify import PairProbe
@@ -230,10 +229,8 @@ class Waits:
 
 
 @frozen
-class MachineRead(Answer):
-    """How this machine is."""
-
-    sample: MachineSample
+class Publish:
+    """A feature has a message for the connection that the watch leaves free."""
 
 
 @frozen
@@ -265,4 +262,4 @@ class Exhausted:
     error: RdzvError
 
 
-Input = Tick | SignalCame | Exhausted | DepartureNear | PartBroken | Waits | Answer
+Input = Tick | SignalCame | Exhausted | DepartureNear | PartBroken | Waits | Publish | Answer

@@ -24,7 +24,6 @@ from worker.agent import (
     joining,
     leaving,
     looking,
-    machine_samples,
     reports,
     secrets,
     watching,
@@ -36,7 +35,7 @@ from worker.agent.state import Node, Rules, Step, Turn
 
 _DONE_WITHOUT: dict[type[do.Effect], str] = {
     do.RestoreHosts: "cleaning up after ended runs",
-    do.Flush: "sending metrics",
+    do.Flush: "sending the last of the program",
     do.ReadTrouble: "reading NCCL's log",
     do.CloseRemote: "ending remote commands",
     do.SendWords: "sending the last output of the ranks",
@@ -79,6 +78,8 @@ def step(node: Node, said: inputs.Input, now: float) -> tuple[Node, tuple[do.Act
             following.importing(turn, said)
         case inputs.Waits():
             following.waits(turn, said)
+        case inputs.Publish():
+            turn.set(publishes=True)
         case inputs.NetworkSaid():
             following.network_said(turn, said)
         case inputs.PartBroken():
@@ -97,7 +98,6 @@ def step(node: Node, said: inputs.Input, now: float) -> tuple[Node, tuple[do.Act
     fencing.go_on(turn)
     following.look(turn)
     leaving.go_on(turn)
-    machine_samples.go_on(turn)
     watching.go_on(turn)
     leaving.put_hosts_back(turn)
     return turn.node, tuple(turn.actions)
@@ -127,8 +127,6 @@ def _answered(turn: Turn, asked: do.Effect, said: inputs.Input) -> None:
             following.trouble_read(turn, said)
         case do.CloseRemote():
             following.remote_closed(turn)
-        case do.ReadMachine():
-            machine_samples.read(turn, said)
         case do.SendWords() | do.CloseSocket() | do.CloseClient() | do.RemoveHosts():
             leaving.answered(turn, asked, said)
         case (
@@ -146,5 +144,5 @@ def _answered(turn: Turn, asked: do.Effect, said: inputs.Input) -> None:
 def due(node: Node, now: float) -> float | None:
     """When the machine wants to look at its clock; None: not before the next input."""
     turn = Turn(node, now)
-    parts = watching, reports, fencing, following, leaving, machine_samples
+    parts = watching, reports, fencing, following, leaving
     return min(itertools.chain(*(part.due(turn) for part in parts)), default=None)

@@ -95,7 +95,7 @@ class Running:
         """Start it, and wait until nothing of it is left. Raises RdzvError.
 
         Args:
-            step: The highest step that its metrics have told; None: none has.
+            step: The highest step that features know of; None: none does.
         """
         self._step = step
         number, contract = self._asked.number, self._asked.contract

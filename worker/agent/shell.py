@@ -1,7 +1,7 @@
 """The shell of a node's machine: it carries out what is decided, and decides nothing itself.
 
 Each action is a call here; each effect is a task that is answered by one input. What goes on beside
-them (remote commands, metrics, the program) feeds the machine when it has something to say.
+them (remote commands, the program, features) feeds the machine when it has something to say.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Any
 
 from rendezvous.shell import Shell
 from rendezvous.talk.client import REQUEST_SECONDS, RegistryClient
-from rendezvous.talk.machines import post_machine
 from rendezvous.wire.errors import ArmingFailed
 from rendezvous.wire.words import node_name
 from worker.agent import actions as do
@@ -24,10 +23,10 @@ from worker.agent.answering import Answering
 from worker.agent.arming import NodeSpec, arm
 from worker.agent.begun import Begun, begins_early
 from worker.agent.environment import AgentEnvironment, Listener
-from worker.agent.metrics import Metrics
 from worker.agent.notices import Note, Notice, notice, text_of
 from worker.agent.opened_secrets import OpenedSecrets
 from worker.agent.own_words import own_word
+from worker.agent.port import Parts
 from worker.agent.running import Running
 from worker.agent.session import one_try, talk
 from worker.agent.state import Node, Rules
@@ -88,16 +87,12 @@ class NodeShell:
         self._secrets = OpenedSecrets()
         self._remote = RemoteCommands(client, join, allowed=spec.remote)
         self._remote_work: asyncio.Task[None] | None = None
-        self._metrics = Metrics(client, join.run, join.slot)
         self._socket = environment.local_socket(
-            take={"metrics": self._metrics.take, "waits": partial(_waits, self.feed)},
-            serve={"exec": self._serve_remote},
+            take={"waits": partial(_waits, self.feed)}, serve={"exec": self._serve_remote}
         )
+        self._parts = Parts(spec, environment, client, self._socket, self.feed, self._begin_beside)
         self._views = Views(client, join, environment, spec.log_folder(environment.environ))
         self._answering = Answering(environment, client, join)
-        self._machine = environment.machine_reader(
-            spec.log_folder(environment.environ), environment.environ
-        )
         self._begun = Begun(spec, environment, self._say)
         self._running: dict[int, Running] = {}
         self._beside: set[asyncio.Task[None]] = set()
@@ -142,6 +137,7 @@ class NodeShell:
 
     def _step(self, said: inputs.Input, now: float) -> Sequence[do.Action]:
         self._node, actions = node.step(self._node, said, now)
+        self._parts.runs(self._node.runs)
         return actions
 
     def _due(self) -> float | None:
@@ -168,8 +164,6 @@ class NodeShell:
                 self._begin_beside("answering a look", self._answer_look(action))
             case do.ServeView():
                 self._begin_beside("sending output to a reader", self._views.serve(action))
-            case do.SendMetrics():
-                self._begin_beside("sending metrics", self._metrics.send(nodes=action.nodes))
             case do.MayRun(until=until):
                 self._until.allow(until, *self._running.values(), self._remote)
             case do.Stop() | do.Kill() | do.PassSignal() | do.ShowDeparture() | do.LookAtProgram():
@@ -280,22 +274,19 @@ class NodeShell:
                 )
                 running.until = self._until.get()
                 self._running = {asked.number: running}  # the one before is over
-                self._metrics.begin()  # the steps of an epoch before are not its own
-                return await running.run(lambda: self._metrics.step)
+                self._parts.starts(asked)
+                return await running.run(lambda: self._parts.step)
             case do.Flush():
                 await self._socket.hear_out(_HEAR_SECONDS)
-                await self._metrics.flush()
+                await self._parts.flush()
                 await self._views.flush()
             case do.ReadTrouble():
                 return await self._running[asked.program].read_trouble(asked)
             case do.SendWords():
                 if (program := self._running.get(asked.program)) is not None:
                     await send_last_words(asked, program.printed(), self._client, spec.join)
-            case do.ReadMachine():
-                sample = await environment.in_thread(self._machine.read)
-                return inputs.MachineRead(asked.number, sample)
-            case do.TellMachine():
-                await post_machine(self._client, spec.join.run, spec.join.slot, asked.sample)
+            case do.Publish():
+                await self._parts.publish_next()
             case do.CloseRemote():
                 await self._close_remote(asked)
             case do.CloseSocket():
@@ -387,7 +378,6 @@ def rules_of(spec: NodeSpec, environment: AgentEnvironment) -> Rules:
         early=begins_early(spec),
         notice_signal=signal_number(settings.notice_signal),
         stall_timeout=settings.stall_timeout,
-        samples=settings.stall != "off",
         grace=settings.grace,
         any_slot=spec.any_slot,
     )

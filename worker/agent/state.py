@@ -13,7 +13,6 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from rendezvous.wire.log_view import ViewOrder
-from rendezvous.wire.machine import MachineSample
 from rendezvous.wire.reports import AckReport, ExitReport
 from rendezvous.wire.run import NO_RESTARTS, RestartFacts, Result
 from rendezvous.wire.table import EndpointTable
@@ -40,7 +39,6 @@ class Rules:
         early: Whether the program's launcher can be begun before the go.
         notice_signal: What the ranks of a program are sent when a node will go; 0: nothing.
         stall_timeout: After how long a person wants a stall to end the programs; None: never.
-        samples: Whether a person wants this machine to be looked at while a program runs.
         grace: From the moment when a program is told to end until it is killed.
         any_slot: A slot that is held ends this node: whoever started it knows of others.
     """
@@ -56,7 +54,6 @@ class Rules:
     early: bool = False
     notice_signal: int = 0
     stall_timeout: float | None = None
-    samples: bool = True
     grace: float = 10.0
     any_slot: bool = False
 
@@ -90,7 +87,6 @@ class Member:
         fence_timeout: Seconds after that moment when no program runs here any more; None: a run
             that ends with the loss of a node has no fence.
         stands_by: Whether the run went on without this node when it was last seen running.
-        is_unreadable: Whether this machine could not be read: its state is not told.
         held_at: Since when the next watch waits for what it is to bring; None: it does not wait.
         had_last_try: Whether the try with which the orphan time-out ends was made since.
         why_silent: What the last try that failed has shown.
@@ -109,7 +105,6 @@ class Member:
     known_at: float = 0.0
     fence_timeout: float | None = None
     stands_by: bool = False
-    is_unreadable: bool = False
     held_at: float | None = None
     had_last_try: bool = False
     why_silent: str = ""
@@ -176,7 +171,6 @@ class ProgramState:
         importing: A rank is importing torch.
         waits_at: When it was last told for what a process of it waits.
         waits: What of that is yet to be told.
-        sampled_at, sample: When the machine was last looked at for it; what was seen, until told.
         end: What the next watch is to bring, and when that began: not taken in yet.
     """
 
@@ -212,8 +206,6 @@ class ProgramState:
     importing: bool = False
     waits_at: float | None = None
     waits: tuple[Waits, ...] = ()
-    sampled_at: float | None = None
-    sample: MachineSample | None = None
     end: tuple[ExitReport, float] | None = None
 
 
@@ -328,6 +320,7 @@ class Node:
         program: What was started, once in an epoch.
         starts: How many programs were started.
         places: What they were, as far as that has changed; the newest last.
+        publishes: Whether a feature has a message for the connection that the watch leaves free.
         parent_lives: False once a signal has shown that the launcher is gone.
         said: What it was last said to wait for, and when.
     """
@@ -340,6 +333,7 @@ class Node:
     program: ProgramState | None = None
     starts: int = 0
     places: tuple[Place, ...] = ()
+    publishes: bool = False
     effects: Mapping[int, Effect] = field(default_factory=dict)
     count: int = 0
     signal: SignalTold | None = None
@@ -348,6 +342,13 @@ class Node:
     parent_lives: bool = True
     ends: Ends | None = None
     said: tuple[Notice, float] | None = None
+
+    @property
+    def runs(self) -> int | None:
+        """The number of the program that runs here, while this node does not end."""
+        one = self.program
+        runs = one is not None and one.started_at is not None and not one.gone
+        return one.number if one is not None and runs and self.ends is None else None
 
     @property
     def given_up_since(self) -> float | None:

@@ -7,8 +7,10 @@ cannot serve now is there: for an hour since its last real answer no time-out ru
 
 A node that arms for a table holds its next watch back for a moment: the acknowledgement goes with
 it, on the same connection, and the registry has half as many requests to answer before the go. So
-does one whose program is stopped and may start again: its end goes with the watch. What a node says
-of its machine goes in front of the next watch: a connection for it alone would stay open.
+does one whose program is stopped and may start again: its end goes with the watch. What features
+publish between watches goes in front of the next one that has nothing else to wait for, one message
+at a time: a connection for it alone would stay open, and cost the registry more than all else that
+it keeps of a node.
 """
 
 from __future__ import annotations
@@ -25,18 +27,17 @@ from worker.agent import (
     following,
     inputs,
     looking,
-    machine_samples,
     reports,
     viewing,
 )
-from worker.agent.actions import Arm, TellMachine, Watch
+from worker.agent.actions import Arm, Publish, Watch
 from worker.agent.faults import SILENT, registry_lost
 from worker.agent.notices import Note
 from worker.agent.state import IN_ORDER, Cause, Member, Turn
 
 HOLD_SECONDS = 0.2
-"""How long a watch waits for an acknowledgement, or for what this node says of its machine to be
-taken in; and at most a quarter of a poll."""
+"""How long a watch waits for an acknowledgement, or for a message to be published; and at most a
+quarter of a poll."""
 END_SECONDS = 1.0
 """How long for a program's end, and at most half a poll: no other news could end that sooner, and
 who reports later opens a connection for it."""
@@ -90,7 +91,7 @@ def _brought(turn: Turn, asked: Watch) -> None:
 
 def go_on(turn: Turn) -> None:
     """Have the watch wait no longer, once there is nothing to wait for, or after a moment."""
-    is_busy = any(turn.under_way(Arm, TellMachine)) or following.is_ending(turn)
+    is_busy = any(turn.under_way(Arm, Publish)) or following.is_ending(turn)
     waits = is_busy and turn.node.ends is None
     if any(at <= turn.now or not waits for at in due(turn)):
         watch(turn)
@@ -167,7 +168,9 @@ def _viewed(turn: Turn, said: inputs.Viewed) -> None:
         turn.wait_for(Note.RUN_WAITS, view.topic, reason=view.reason)
     if is_new and _is_followed_soon(turn, view):
         turn.set_member(held_at=turn.now)
-    elif not is_new and machine_samples.tell(turn):
+    elif not is_new and turn.node.publishes and turn.node.ends is None:
+        turn.set(publishes=False)
+        turn.begin(Publish)
         turn.set_member(held_at=turn.now)
     else:
         watch(turn)

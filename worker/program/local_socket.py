@@ -99,6 +99,10 @@ class LocalSocket:
         self._connections: set[asyncio.Task[None]] = set()
         self.path = ""
 
+    def add(self, name: str, take: Take) -> None:
+        """Take in requests of this name as well, from now on."""
+        self._take[name] = take
+
     async def open(self, environ: Mapping[str, str]) -> str:
         """Listen; returns the path. Raises OSError when no folder for temporary files will do."""
         error: OSError = FileNotFoundError("there is no folder for temporary files")

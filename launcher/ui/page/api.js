@@ -139,7 +139,7 @@ export class Kept {
 
   async get(run, what, values = {}) {
     if (what === "events") return [];
-    if (what !== "environment") return this.saved[what];
+    if (what !== "environment") return this.saved.views[what];
     const found = this.saved.environments[values.node];
     if (!found) throw new Refused(404, { message: `the environment of node ${values.node} is not in this file` });
     return found;

@@ -1,11 +1,9 @@
-// The views that are a list of what one request brings: checks, machines, epochs, environment.
+// The views that are a list of what one request brings: checks, epochs, environment.
 
-import { badge, button, choice, clip, eachPhase, el, field, fill, loaded, note, row, say, scrolls, section, show, table } from "./dom.js";
+import { badge, choice, clip, eachPhase, el, field, fill, loaded, note, row, say, scrolls, section, show, table } from "./dom.js";
 import { counted, duration } from "./words.js";
 
 const TONES = { fail: "bad", warn: "wait", ok: "good" };
-const MORE = 100;
-const AGAIN_TICKS = 10; // a node tells each 30 s how its machine is, the first time a moment after its program starts
 
 /** See `VIEWS` in run.js. */
 export function checksView(place, ctx) {
@@ -22,46 +20,6 @@ export function checksView(place, ctx) {
     });
   again();
   return { update: eachPhase(ctx, again) };
-}
-
-/** See `VIEWS` in run.js. */
-export function machinesView(place, ctx) {
-  let most = MORE;
-  let ticks = 0;
-  const again = loaded(place, "the machines", () => ctx.get("machines"),
-    (found) => {
-      if (found.length) return "";
-      const over = ctx.store.head.over;
-      return over ? "How its machines were is not kept of this run." : "No node has joined yet, so no machine is known.";
-    },
-    (found) => {
-      // Most runs have the same facts of each machine: their names are the columns.
-      const names = [...new Set(found.flatMap((machine) => machine.facts.map(([name]) => name)))];
-      const { whole, body } = table("Machines of the nodes", ["Node", "Host", ...names.map((name) => clip(name, 60))]);
-      const rows = found.map((machine) => {
-        const facts = new Map(machine.facts);
-        return row([ctx.store.nameOf(machine), clip(machine.host, 80), ...names.map((name) => clip(facts.get(name), 200))]);
-      });
-      const reveal = () => {
-        body.append(...rows.slice(body.children.length, most));
-        show(more, rows.length > most);
-      };
-      const more = button(`Show ${MORE} more`, () => {
-        most += MORE;
-        reveal();
-      });
-      reveal();
-      return [scrolls("Machines", whole), more];
-    });
-  again();
-  return {
-    update: eachPhase(ctx, again),
-    tick() {
-      ticks += 1;
-      const reads = place.contains(document.activeElement); // what has the focus is not taken away
-      if (ticks % AGAIN_TICKS === 0 && !ctx.store.head.over && !reads) again();
-    },
-  };
 }
 
 /** See `VIEWS` in run.js. */

@@ -154,7 +154,7 @@ export function nowView(place, ctx) {
     close: line.close,
     update(touched) {
       if (touched.head) head();
-      if (touched.usage) slots.busy();
+      slots.columns(touched);
       if (touched.slots.size) {
         slots.update();
         line.redraw();

@@ -1,11 +1,11 @@
 // One run: its connection, and the view of it that is open.
 
-import { curvesView } from "./curves.js";
 import { clean, clip, el, failed, fill, note, say, show, toned } from "./dom.js";
 import { eventsView } from "./events.js";
+import { each } from "./features.js";
 import { Feed } from "./feed.js";
 import { hangView } from "./hang.js";
-import { checksView, environmentView, epochsView, machinesView } from "./lists.js";
+import { checksView, environmentView, epochsView } from "./lists.js";
 import { logsView } from "./logs.js";
 import { matrixView } from "./matrix.js";
 import { nowView } from "./now.js";
@@ -15,20 +15,21 @@ import { counting } from "./words.js";
 
 /**
  * The views. Each is a function of its place and the run (`ctx`) that fills the place and returns
- * what it can do: update(touched) after changes, tick() each second, resized(), close().
+ * what it can do: update(touched) after changes, tick() each second, resized(), close(). After it comes
+ * what CONTENT in tabs.js has of others, and the class of a tab that has content.
  */
-export const VIEWS = {
+const tabs = Object.entries({
   now: ["Now", nowView],
   logs: ["Logs", logsView],
-  curves: ["Curves", curvesView],
-  hang: ["Hang", hangView],
+  hang: ["Hang", hangView, undefined, "wrong"],
   checks: ["Checks", checksView],
   matrix: ["Matrix", matrixView],
-  machines: ["Machines", machinesView],
   epochs: ["Epochs", epochsView],
   events: ["Events", eventsView],
   environment: ["Environment", environmentView],
-};
+});
+each(({ tab }) => tab && tabs.splice(tabs.findIndex(([name]) => tab.before.includes(name)), 0, [tab.name, tab.entry]));
+export const VIEWS = Object.fromEntries(tabs);
 
 const at = (id) => document.getElementById(id);
 const main = at("main");

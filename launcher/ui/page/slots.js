@@ -1,12 +1,12 @@
 // The table of nodes: the worst first, 200 of them and then more on request.
 
 import { badge, button, cellsOf, clip, el, fill, note, say, scrolls, show, table, toned } from "./dom.js";
-import { busyWords } from "./going.js";
+import { FEATURES } from "./features.js";
 import { logOf } from "./store.js";
 import { counted, duration } from "./words.js";
 
 const MORE = 200;
-const COLUMNS = ["Node", "Host", "State", "How it is", "Progress", "Machine", "Log"];
+const COLUMNS = ["Node", "Host", "State", "How it is", "Progress"];
 
 /** How a slot is, beside what its badge says. */
 function wordsOf(slot) {
@@ -16,7 +16,7 @@ function wordsOf(slot) {
   return clip(words);
 }
 
-function partsOf(slot, ctx) {
+function partsOf(slot, ctx, more) {
   const of = logOf(slot);
   const log = !of ? "" : el("a", { href: ctx.address({ view: "logs", ...of[1] }), "aria-label": `Log of ${of[0]}` }, "log");
   return [
@@ -25,14 +25,15 @@ function partsOf(slot, ctx) {
     slot.mark ? [badge(slot.mark, slot.tone), " ", badge(slot.state, "off")] : badge(slot.state, slot.tone),
     wordsOf(slot),
     clip(slot.progress, 120),
-    "",
+    ...more.map(() => ""),
     log,
   ];
 }
 
-/** The table; `update(touched)` draws only what has changed, `busy()` how the machines are. */
+/** The table; `update()` draws only what has changed, `columns(touched)` those of features. */
 export function slotTable(ctx) {
-  const { whole, body } = table("Nodes, the worst first", COLUMNS);
+  const own = FEATURES.filter((one) => one.column);
+  const { whole, body } = table("Nodes, the worst first", [...COLUMNS, ...own.map((one) => one.column.title), "Log"]);
   const more = button("", () => {
     most += MORE;
     update();
@@ -47,16 +48,14 @@ export function slotTable(ctx) {
     if (known?.slot === slot) return known.row;
     const row = known?.row ?? el("tr");
     row.className = `is-${toned(slot.tone)}${slot.mark ? " is-marked" : ""}${slot.node === null ? " new" : ""}`;
-    fill(row, cellsOf(partsOf(slot, ctx)));
+    fill(row, cellsOf(partsOf(slot, ctx, own)));
     rows.set(slot.slot, { slot, row });
-    busyOf({ slot, row });
+    ofFeatures({ slot, row });
     return row;
   }
 
-  const busyNow = (slot) => slot.state === "ended" ? null : ctx.store.usage.slots[slot.slot];
-
-  function busyOf({ slot, row }) {
-    say(row.children[COLUMNS.indexOf("Machine")], busyWords(busyNow(slot)));
+  function ofFeatures({ slot, row }) {
+    own.forEach(({ column }, at) => say(row.children[COLUMNS.length + at], column.words(slot, ctx.store)));
   }
 
   function update() {
@@ -67,7 +66,7 @@ export function slotTable(ctx) {
       if (body.children[place] !== row) body.insertBefore(row, body.children[place] ?? null);
     });
     // A column that says nothing of any node takes no room.
-    const empty = [3, 4, 5].filter((at) => shown.every(({ slot }) => !rows.get(slot).row.children[at].textContent));
+    const empty = [3, 4, ...own.map((_, at) => COLUMNS.length + at)].filter((at) => shown.every(({ slot }) => !rows.get(slot).row.children[at].textContent));
     whole.className = empty.map((at) => `hides-${at + 1}`).join(" ");
     while (body.children.length > shown.length) body.lastChild.remove();
     const left = all.length - shown.length;
@@ -81,8 +80,9 @@ export function slotTable(ctx) {
   return {
     box,
     update,
-    busy() {
-      rows.forEach(busyOf);
+    columns(touched) {
+      if (!own.some(({ name }) => touched.parts.has(name))) return;
+      rows.forEach(ofFeatures);
       update();
     },
   };

@@ -1,7 +1,8 @@
 // All that is known of the run that is shown. Pure: no clock, no network, no element.
 
+import { each } from "./features.js";
+
 const MOST_EVENTS = 2000;
-const MOST_POINTS = 120; // an hour of them
 
 /** The slots that have a node, by its number. */
 function numbered(slots) {
@@ -31,21 +32,21 @@ export class Touched {
   head = false;
   events = false;
   epochs = false;
-  ranks = false;
-  usage = false;
   slots = new Set();
+  parts = new Set(); // names of features
 }
 
 /** A run, as State and the Changes after it tell. */
 export class Store {
+  parts = {};
+
   constructor(state) {
     this.n = state.n;
     this.head = state.head;
     this.slots = new Map(state.slots.map((slot) => [slot.slot, slot]));
-    this.ranks = new Map(state.ranks.map((rank) => [rank.rank, rank]));
     this.events = state.events.slice(-MOST_EVENTS);
     this.epochs = state.epochs;
-    this.usage = state.usage ?? { points: [], slots: {} };
+    this.#take(state.parts);
   }
 
   /** Take a change over, and note in `touched` what it touches. */
@@ -59,10 +60,6 @@ export class Store {
       this.slots.set(slot.slot, slot);
       touched.slots.add(slot.slot);
     }
-    for (const rank of change.ranks ?? []) {
-      this.ranks.set(rank.rank, rank);
-      touched.ranks = true;
-    }
     if (change.events) {
       // A stream that was taken up again may repeat some.
       const newest = this.events.at(-1)?.number ?? -Infinity;
@@ -74,11 +71,15 @@ export class Store {
       this.epochs = change.epochs;
       touched.epochs = true;
     }
-    if (change.usage) {
-      const points = [...this.usage.points, ...change.usage.points].slice(-MOST_POINTS);
-      this.usage = { points, slots: change.usage.slots };
-      touched.usage = true;
-    }
+    this.#take(change.parts, touched);
+  }
+
+  #take(parts = {}, touched = null) {
+    each(({ name, merge }) => {
+      if (!(name in parts)) return;
+      this.parts[name] = merge(this.parts[name], parts[name]);
+      touched?.parts.add(name);
+    });
   }
 
   /** Events before those that are known. */

@@ -3,29 +3,15 @@
 import { button, el, fill } from "./dom.js";
 import { grouped } from "./words.js";
 
-const MOST_RANKS = 64; // are looked at for the names of their values, each second
-
-/** How many there are; null: none. */
-const many = (number) => number ? grouped(number) : null;
-
 /** What is in a view: its number or words; "" where that is not counted, null where it is empty. */
 const CONTENT = {
   matrix: ({ slots }) => slots.size > 1 ? "" : null,
   checks: ({ head }) => head.checks || (head.over || head.state === "running" ? "" : null),
-  curves({ ranks }) {
-    const names = new Set();
-    let read = 0;
-    for (const { values } of ranks.values()) {
-      Object.keys(values).forEach((name) => names.add(name));
-      if (++read === MOST_RANKS) break;
-    }
-    return many(names.size);
-  },
   hang: ({ head }) => head.stall || head.silence || head.result?.code === "stalled" ? "1" : null,
-  machines: (store) => many(store.nodes().length),
   epochs: ({ epochs, head }) => epochs.length ? grouped(head.epoch) : null,
   events({ events }) {
-    return many(events.filter((event) => !event.usual).length) ?? (events.length ? "" : null);
+    const unusual = events.filter((event) => !event.usual).length;
+    return unusual ? grouped(unusual) : events.length ? "" : null;
   },
   environment: (store) => store.nodes().length ? "" : null,
 };
@@ -58,12 +44,13 @@ export function selectTab(list, name) {
 export function labelTabs(list, views, store) {
   for (const tab of list.children) {
     const name = tab.id.slice(4);
-    const content = CONTENT[name]?.(store) ?? (CONTENT[name] ? null : "");
+    const [words, , counts = CONTENT[name], kind = ""] = views[name];
+    const content = counts ? counts(store) ?? null : "";
     const key = String(content);
     if (tab.dataset.content === key) continue;
     tab.dataset.content = key;
-    tab.className = content === null ? "empty" : /fail/.test(content) ? "wrong fails" : name === "hang" ? "wrong" : "";
-    fill(tab, views[name][0], content ? el("span", { class: "count" }, ` ${content}`) : null,
+    tab.className = content === null ? "empty" : /fail/.test(content) ? "wrong fails" : kind;
+    fill(tab, words, content ? el("span", { class: "count" }, ` ${content}`) : null,
       content === null ? el("span", { class: "unseen" }, " (empty)") : null);
   }
 }

@@ -25,8 +25,6 @@ from rendezvous.wire.errors import BadRequest, NotFound, Unauthorized
 from rendezvous.wire.last_words import LastWords, LastWordsReply
 from rendezvous.wire.log_view import ViewPost, ViewReply
 from rendezvous.wire.look import LookReport
-from rendezvous.wire.machine import MachineSample
-from rendezvous.wire.metrics import MetricBatch, MetricReply
 from rendezvous.wire.node import JoinReply, JoinRequest, Refusal
 from rendezvous.wire.pace import ClockReply
 from rendezvous.wire.protocol import PROTOCOL, Greeting
@@ -184,20 +182,6 @@ async def refuse(
         await service.note_stranger(caller.run, slot, caller.source)
         raise
     return await service.refuse(live, slot, caller.number, body, caller.source)
-
-
-@router.post(f"{NODE}/metrics")
-async def send_metrics(caller: Node, body: MetricBatch) -> MetricReply:
-    """The metrics of the program's processes on this node."""
-    return await caller.service.take_metrics(caller.live, caller.slot, caller.number, body)
-
-
-@router.post(f"{NODE}/machine")
-async def send_machine(caller: Node, body: MachineSample) -> ReportReply:
-    """The state of this node's machine."""
-    live = caller.live
-    live.machines.take(live.run, caller.slot, caller.number, body, live.now())
-    return ReportReply(seq=live.news_seq)
 
 
 @router.post(f"{NODE}/words")

@@ -19,8 +19,6 @@ from rendezvous.wire.errors import Unauthorized
 from rendezvous.wire.last_words import RunLastWords
 from rendezvous.wire.log_view import RunView, ViewCall, ViewRequest
 from rendezvous.wire.look import LookCall, RunLook
-from rendezvous.wire.machine import RunMachines
-from rendezvous.wire.metrics import RunMetrics
 from rendezvous.wire.run import EventLine, RunList, RunReport, RunStatus
 
 router = make_router()
@@ -89,28 +87,6 @@ async def checks(caller: Reader) -> RunReport:
     return await caller.service.sequencer.look(
         lambda _: run_report(caller.live.run), about=caller.run
     )
-
-
-@router.get(f"{RUN}/machines", response_model=RunMachines)
-async def machines(caller: Reader) -> Body:
-    """The nodes' machines: what each is, and its newest state."""
-    live = caller.live
-    return live.machines.written(live.run, live.now())
-
-
-class MetricQuery(BaseModel):
-    """The row that is known."""
-
-    after: int | None = None
-
-
-@router.get(f"{RUN}/metrics", response_model=RunMetrics)
-async def run_metrics(caller: Reader, query: Annotated[MetricQuery, Query()]) -> Body:
-    """The processes' metrics: the newest row of each, or with `after` the rows above it."""
-    live, after = caller.live, query.after
-    elapsed = live.now() - live.run.created_at
-    rows = live.metrics.newest(elapsed) if after is None else live.metrics.after(after, elapsed)
-    return Body(rows)
 
 
 class WordsQuery(BaseModel):

@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import yaml
@@ -20,10 +19,12 @@ from pydantic import TypeAdapter
 from launcher.options import read
 from launcher.plan.template import Form, Value, placeholders, render
 from launcher.settings import LaunchSettings
+from rendezvous.feature import declared
 from rendezvous.registry.journal import Record
 from rendezvous.registry.replay import _text as _text_of
 from rendezvous.registry.replay import replay
 from rendezvous.registry.route import parse
+from rendezvous.registry.topics import published
 from rendezvous.run.decision import Decision, Outcome, dump_entry
 from rendezvous.run.events import Event
 from rendezvous.talk.credentials import Credential, parse_credential
@@ -38,8 +39,6 @@ from rendezvous.talk.join_string import (
 from rendezvous.wire.errors import ArmingFailed, BadRequest, TemplateError, UsageError
 from rendezvous.wire.hostnames import is_valid_label
 from rendezvous.wire.last_words import LastWords
-from rendezvous.wire.machine import MachineSample
-from rendezvous.wire.metrics import MetricBatch
 from rendezvous.wire.node import JoinRequest
 from rendezvous.wire.relay import RelayPost
 from rendezvous.wire.reports import Report
@@ -48,6 +47,7 @@ from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.verify import PairProbe
 from tests.attack.fuzz.door import check_door, door_seeds
 from tests.support.driver import in_phase
+from tests.support.wire_fields import FOLDER, FOLDERS
 from worker.counts import read_size
 from worker.hosts.plan import plan_hosts
 from worker.hosts.text import HostsEntry, remove_blocks, render_hosts
@@ -55,7 +55,7 @@ from worker.probe.packets import Hello, Identity, Packets
 
 T = TypeVar("T")
 
-WIRE = Path(__file__).parents[2] / "wire"
+TOPICS = published(declared())
 SECRET = "s3cr3t-\x1b[31m\n\"'`$(id)<<N>>"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
@@ -83,9 +83,12 @@ def _text(data: bytes) -> str:
 
 
 def stored(*names: str) -> list[bytes]:
-    """The messages in `tests/wire` whose file names begin so."""
+    """The stored messages whose file names begin so."""
     return [
-        path.read_bytes() for path in sorted(WIRE.glob("*.json")) if path.name.startswith(names)
+        path.read_bytes()
+        for folder in FOLDERS
+        for path in sorted(folder.glob("*.json"))
+        if path.name.startswith(names)
     ]
 
 
@@ -213,7 +216,7 @@ def journal_seeds() -> list[bytes]:
 
 
 def _stored(kind: type[object]) -> bytes:
-    return (WIRE / f"{kind.__name__}.json").read_bytes()
+    return (FOLDER / f"{kind.__name__}.json").read_bytes()
 
 
 # ---- hosts --------------------------------------------------------------------------------------
@@ -368,8 +371,10 @@ TARGETS: dict[str, Target] = {
     "join request": _message(JoinRequest, "JoinReq"),
     "report": _message(Report, "Ack", "Exit", "Leave", "Probe", "Progress", "Refuse"),
     "relay": _message(RelayPost, "RelayPost"),
-    "metrics": _message(MetricBatch, "MetricBatch"),
-    "machine": _message(MachineSample, "MachineSample"),
+    **{
+        f"topic {topic.sent}": _message(topic.message.load(), topic.message.name)
+        for topic in TOPICS
+    },
     "last words": _message(LastWords, "LastWords."),
     "run spec": _message(RunSpec, "RunSpec"),
     "slot news": _message(SlotNews, "SlotNews"),

@@ -35,7 +35,6 @@ RULES = Rules(
     join_timeout=600.0,
     orphan_timeout=120.0,
     hosts_file="/etc/hosts",
-    samples=False,
 )
 LED = replace(RULES, remote=True)
 POLL = 2.0

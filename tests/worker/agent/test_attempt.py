@@ -151,7 +151,6 @@ def test_the_program_starts_on_the_table_that_was_acknowledged(led: bool) -> Non
         do.Watch(14, after=3, poll=2.0, limit=116.0),
         do.StopListening(),
         *[do.OpenRemote(TABLE, DIGEST, SERVING)] * led,
-        do.SendMetrics(2),
         do.Start(15, table=TABLE, contract=contract),
     )
 

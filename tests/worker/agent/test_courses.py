@@ -28,7 +28,6 @@ from rendezvous.wire.errors import (
     UsageError,
 )
 from rendezvous.wire.log_view import ViewOrder
-from rendezvous.wire.machine import MachineSample
 from rendezvous.wire.reports import RefuseReport
 from rendezvous.wire.run import Phase, RestartFacts, Result
 from rendezvous.wire.verify import PairProbe
@@ -112,12 +111,12 @@ def it_ends_well() -> Course:
 
 def _runs_and_ends(course: Course) -> Course:
     program = course.program
-    for number, load in ((1, 3.5), (2, 5.25)):
-        course.wait(1).answer(do.ReadMachine, inputs.MachineRead, MachineSample(load=load))
+    for number in (1, 2):
+        course.wait(1).feed(inputs.Publish())
         course.news(look=50 + number, pace_before=77.5 if number == 2 else None)
         course.wait(0.125)
-        if course.all(do.TellMachine):
-            course.answer(do.TellMachine)
+        if course.all(do.Publish):
+            course.answer(do.Publish)
         course.news(views=_orders(60 + number))
         course.wait(30)
     small = RankWorld(rank=9, library="torch", size=5, places=[1])
@@ -473,7 +472,7 @@ def it_breaks() -> Course:
     course.wait(1).answer(do.MakeOffer, inputs.Offered, OFFER)
     course.wait(1).answer(do.Join, inputs.Joined, course.reply, BASE)
     course.runs(FIRST).unwritten()
-    course.wait(1).breaks(do.ReadMachine)
+    course.wait(1).feed(inputs.Publish())
     course.feed(inputs.PartBroken("looking at ranks", ValueError("not this way")))
     course.feed(inputs.Exhausted(RunError("this process may open no more files", hint="raise it")))
     course.wait(2).gone(Ending(143, course.now, was_told=True))

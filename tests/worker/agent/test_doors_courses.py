@@ -1,6 +1,6 @@
 """What a node asks of the outer world, call by call, is as in `doors_courses.txt`.
 
-As it arms, visits its peers, answers looks, sends metrics and views, and is begun as a whole: on a
+As it arms, visits its peers, answers looks, sends views, and is begun as a whole: on a
 virtual clock, skewed, each thing twice. See `make reference`.
 """
 
@@ -24,12 +24,10 @@ from rendezvous.wire.errors import (
     Fenced,
     NotFound,
     RunOver,
-    TooManyRequests,
     Unavailable,
 )
 from rendezvous.wire.log_view import ViewOrder, ViewReply
 from rendezvous.wire.look import MAX_HELD_BACK
-from rendezvous.wire.metrics import MetricBatch, MetricReply
 from rendezvous.wire.run import RestartFacts
 from rendezvous.wire.table import EndpointTable
 from tests.support.courses import lines_in, one_line, text_of
@@ -39,13 +37,12 @@ from tests.worker.skewed import SLOT, skewed
 from tests.worker.test_table import join, sealed
 from tests.worker.told import Told, shown
 from worker import agent
-from worker.agent import AgentEnvironment, metrics
+from worker.agent import AgentEnvironment
 from worker.agent.actions import AnswerLook, Arm, ServeView, Visit
 from worker.agent.answering import Answering, RanksToSee, bytes_told
 from worker.agent.arming import NodeSpec, arm
 from worker.agent.inputs import NotArmed
 from worker.agent.looks import Looks
-from worker.agent.metrics import Metrics
 from worker.agent.notices import text_of as words_of
 from worker.agent.viewing import MOST_VIEWS
 from worker.agent.views import Views
@@ -286,67 +283,12 @@ class Registry:
         )
         return await self._answer()
 
-    async def send_metrics(self, run: str, slot: int, batch: MetricBatch) -> MetricReply:
-        """Take rows in."""
-        steps = [row.step for row in batch.rows]
-        self._told.lines.append(f"@ {_now()}metrics of {run} {slot}: {batch.first} {steps}")
-        await self._answer()
-        return MetricReply(expected=batch.first + len(steps))
-
     async def _answer(self) -> Any:
         await asyncio.sleep(0.0625)
         found = self._answers.pop(0) if self._answers else None
         if isinstance(found, Exception):
             raise found
         return found
-
-
-def how_metrics_are_sent() -> Told:
-    """Batches and their pauses; registries that are away, refuse and come back; too many rows."""
-    doors = Doors()
-    told = doors.told
-
-    async def work() -> None:
-        away = [Unavailable("away"), TooManyRequests("too many")]
-        for what, answers, nodes in (
-            ("well", [], 1),
-            ("away twice", away, 3_000),
-            ("refused", [None, NotFound("no such path")], 1),
-        ):
-            sender = Metrics(Registry(doors, *answers), "llama", SLOT)
-            task = asyncio.create_task(sender.send(nodes))
-            told.of(f"{what} {_now()}")
-            for step in (3, 9, 4, 7, 8, 11):
-                told.of("takes", sender.take({"rank": 11, "step": step, "values": {"loss": 0.5}}))
-                await asyncio.sleep(0.75)
-                told.of(f"step {sender.step}", len(sender._waiting))
-            sender.begin()
-            await asyncio.sleep(20.0)
-            told.of(f"{sender.step}", sender.take({"rank": "x", "step": 1}), sender.step)
-            task.cancel()
-        sender = Metrics(Registry(doors, Unavailable("away"), None, None), "llama", SLOT)
-        for step in range(9):
-            sender.take({"rank": 11, "step": step, "values": {"loss": float(step)}})
-        for _ in range(3):
-            await sender.flush()
-            told.of(f"flushed {_now()}", len(sender._waiting), sender._first)
-        for step in range(9):
-            sender.take({"rank": 11, "step": step, "values": {"loss": float(step)}})
-        await sender.flush()
-        told.of(f"flushed {_now()}", len(sender._waiting), sender._first, sender._dropped)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(metrics, "_MOST_WAITING", 5)
-        patch.setattr(metrics, "MOST_METRIC_ROWS", 3)
-        said = SimpleNamespace(
-            warning=lambda form, *words: told.lines.append(f"warns: {form % words}"),
-            info=lambda form, *words: told.lines.append(f"says: {form % words}"),
-        )
-        patch.setattr(metrics, "logger", said)
-        clock = SimpleNamespace(monotonic=lambda: asyncio.get_running_loop().time())
-        patch.setattr(metrics, "time", clock)
-        virtually(work())
-    return told
 
 
 def how_it_looks_after_a_failure() -> Told:
@@ -655,7 +597,7 @@ def how_ranks_are_read() -> Told:
 COURSES: dict[str, Callable[[], Told]] = {
     one.__name__: one
     for one in (
-        *(how_it_arms, how_it_visits, how_metrics_are_sent, how_it_looks_after_a_failure),
+        *(how_it_arms, how_it_visits, how_it_looks_after_a_failure),
         *(how_looks_are_answered, how_views_are_served, how_a_node_is_begun),
         how_ranks_are_read,
     )

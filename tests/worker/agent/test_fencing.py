@@ -282,7 +282,7 @@ def test_a_go_that_was_too_long_on_its_way_starts_nothing(now: float, starts: bo
     drive.at(now)
     does = in_words(drive.go(restarts=FACTS)).removeprefix("RUN_WAITS ")
     if starts:
-        assert does == "Watch MayRun SendMetrics STARTS Start"
+        assert does == "Watch MayRun STARTS Start"
         return
     assert does == "Watch FENCED Tell:Exit(0,stopped,fenced)"
     assert (drive.all(do.Start), drive.due) == ([], None)
@@ -291,7 +291,7 @@ def test_a_go_that_was_too_long_on_its_way_starts_nothing(now: float, starts: bo
     assert in_words(drive.arm(SECOND, restarts=FACTS)) == "Watch Arm"
     drive.readied(PROGRAM)
     TAKEN(drive)
-    assert in_words(drive.go(SECOND, restarts=FACTS)) == "Watch MayRun SendMetrics STARTS Start"
+    assert in_words(drive.go(SECOND, restarts=FACTS)) == "Watch MayRun STARTS Start"
 
 
 def test_a_go_that_comes_late_on_a_watch_that_was_just_sent_starts_the_program() -> None:

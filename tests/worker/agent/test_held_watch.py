@@ -39,7 +39,7 @@ def after(*steps: Any) -> str:
         ([ARM, READIED, m.late(do.Watch)], "REGISTRY_SILENT Watch:Ack"),
         ([ARM, READIED, AWAY_NOW, m.view(Phase.ARMING)], "RUN_WAITS Watch"),
         ([ARM, READIED, m.view(Phase.ARMING, seq=2), AWAY_NOW], "REGISTRY_SILENT Watch:pause"),
-        ([ARM, READIED, m.go()], "Watch StopListening SendMetrics STARTS Start"),
+        ([ARM, READIED, m.go()], "Watch StopListening STARTS Start"),
         # A registry whose disk is full is there: it is told by itself, and watched meanwhile.
         ([ARM, READIED, FULL], "Tell:Ack Watch"),
         ([ARM, READIED, FULL, m.fails(do.Tell, DISK)], "REPORT_WAITS Tell:Ack:pause"),

@@ -24,7 +24,7 @@ LIFE: list[tuple[Any, str]] = [
     (m.arm(), "Watch Arm"),
     (m.readied(), "Tell:Ack"),
     (TAKEN, ""),
-    (m.go(), "Watch StopListening SendMetrics STARTS Start"),
+    (m.go(), "Watch StopListening STARTS Start"),
     (m.started(), ""),
     (m.stop(), "Watch Stop"),
     (m.gone(Ending(143, 0.0)), "TOLD Flush"),

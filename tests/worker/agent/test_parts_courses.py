@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 
 from rendezvous.wire.errors import Fenced, RunError
-from rendezvous.wire.machine import MachineSample
 from rendezvous.wire.watch import DepartureNotice
 from tests.support.courses import lines_in, one_line, text_of
 from tests.support.virtual_time import forever, now
@@ -279,7 +278,7 @@ def how_a_shell_lives() -> Told:
         one._act(do.AnswerLook(look=5, program=3, epoch=4, delay=0.0))
         one._remote.serve = lambda *given: _tells(told, f"remote {given}")
         await one._serve_remote({"do": "exec"}, "caller")
-        answer = await one._carry_out(do.TellMachine(6, MachineSample(load=2.5)))
+        answer = await one._carry_out(do.Publish(6))
         told.lines.append(f"- {answer}")
         await asyncio.sleep(4.0)
         one._act(end)

@@ -188,7 +188,7 @@ def anything(world: World, draw: st.DrawFn) -> None:
         world.signal(draw(st.sampled_from(signals)), parent_lives=draw(st.booleans()))
     elif kind == "odd":
         odd: list[Input] = [inputs.Done(UNKNOWN), inputs.Late(UNKNOWN)]
-        odd.append(inputs.PartBroken("sending metrics", OSError("no")))
+        odd += [inputs.PartBroken("sending metrics", OSError("no")), inputs.Publish()]
         world.say(draw(st.sampled_from(odd)))
 
 

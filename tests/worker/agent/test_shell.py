@@ -14,7 +14,6 @@ import pytest
 from rendezvous.talk.client import REQUEST_SECONDS
 from rendezvous.wire.errors import ArmingFailed, Unavailable
 from rendezvous.wire.log_view import ViewOrder
-from rendezvous.wire.machine import MachineSample
 from rendezvous.wire.watch import DepartureNotice
 from tests.support.virtual_time import forever
 from tests.worker.agent.drive import OFFER, PLAN, at_once, virtually
@@ -26,7 +25,7 @@ from worker.agent.arming import NodeSpec
 from worker.agent.last_words import Printed
 from worker.agent.notices import Note, notice
 from worker.agent.shell import NodeShell, rules_of
-from worker.agent.state import Rules
+from worker.agent.state import ProgramState, Rules
 from worker.contracts import Contract
 from worker.evidence.look import Counters
 from worker.settings import WorkerSettings
@@ -80,7 +79,7 @@ class Outer:
                 close=lambda: close("resolver"),
             ),
             "local_socket": lambda **_: self.socket,
-            "machine_reader": lambda *_: SimpleNamespace(read=lambda: MachineSample(load=2.5)),
+            "features": lambda: (),
             "early": lambda *_: SimpleNamespace(start=no_program, end=end),
             "listen": listen,
             "terminal": lambda *_: None,
@@ -121,7 +120,7 @@ class Bench:
         shell: Any = NodeShell(spec, self.outer.environment, registry)
         self.shell = shell
         self.fed: list[inputs.Input] = []
-        self.shell.feed = self.fed.append
+        self.shell.feed = self.shell._parts.feed = self.fed.append
 
     async def carry_out(self, asked: do.Effect) -> inputs.Input:
         answer: inputs.Input = await self.shell._carry_out(asked)
@@ -167,10 +166,10 @@ async def test_what_the_program_said_last_is_heard_before_it_is_sent_on(bench: B
         bench.done.append(what)
 
     bench.outer.socket.hear_out = lambda seconds: done("heard")
-    bench.shell._metrics.flush = lambda: done("metrics")
+    bench.shell._parts.flush = lambda: done("features")
     bench.shell._views.flush = lambda: done("views")
     assert await bench.carry_out(do.Flush(1, program=7)) == inputs.Done(1)
-    assert bench.done == ["heard", "metrics", "views"]
+    assert bench.done == ["heard", "features", "views"]
 
 
 @shells
@@ -191,7 +190,7 @@ async def test_until_when_it_may_run_a_program_knows_from_its_start_and_later(be
 async def test_the_second_program_has_nothing_of_the_first_one(bench: Bench) -> None:
     """Neither its steps, nor what is still done about it."""
     first = await bench.start(7)
-    assert bench.shell._metrics.take({"rank": 9, "step": 41}) == ""
+    bench.shell._parts.step = 41
     bench.shell._act(do.Stop(7, ends_itself=False))
     gone = await first
     assert isinstance(gone, inputs.ProgramGone)
@@ -206,6 +205,22 @@ async def test_the_second_program_has_nothing_of_the_first_one(bench: Bench) -> 
     assert isinstance(gone, inputs.ProgramGone)
     assert (gone.number, gone.words.progress) == (12, None)
     assert bench.outer.programs[1].told == [10, "kill"]
+
+
+@shells
+async def test_features_see_a_program_from_its_start_to_its_end(bench: Bench) -> None:
+    seen = list[Any]()
+    bench.shell._parts = SimpleNamespace(starts=seen.append, runs=seen.append, step=None)
+    task = await bench.start(7)
+    assert [start.number for start in seen] == [7]
+    program = ProgramState(7, 1, started_at=1.0)
+    bench.shell._node = replace(bench.shell._node, program=program)
+    bench.shell._step(inputs.Tick(), 2.0)
+    bench.shell._node = replace(bench.shell._node, program=replace(program, gone=True))
+    bench.shell._step(inputs.Tick(), 3.0)
+    assert seen[1:] == [7, None]
+    bench.shell._act(do.Kill(7))
+    await task
 
 
 @shells
@@ -332,7 +347,6 @@ class Noted:
         (do.Drop(11), [("core.drop", 11)]),
         (do.StartEarly(cold=True), [("begun.begin", ("cold", True))]),
         (do.StartEarly(), [("begun.begin", ("cold", False))]),
-        (do.SendMetrics(nodes=3), [("metrics.send", ("nodes", 3))]),
         (VIEW, [("views.serve", VIEW)]),
         (do.Stop(7, ends_itself=True), [("seven.stop", ("ends_itself", True))]),
         (do.Stop(7), [("seven.stop", ("ends_itself", False))]),
@@ -348,7 +362,7 @@ def test_what_is_done_at_once_has_the_values_that_were_decided(
 ) -> None:
     async def work() -> None:
         bench = Bench()
-        for part in ("core", "begun", "metrics", "views", "remote"):
+        for part in ("core", "begun", "views", "remote"):
             setattr(bench.shell, f"_{part}", Noted(part, bench.done))
         bench.shell._running = {7: Noted("seven", bench.done)}
         bench.shell._act(action)
@@ -388,7 +402,7 @@ async def test_a_socket_that_cannot_be_opened_is_told_of_and_tried_again(bench: 
     [
         (do.CloseSocket(4), inputs.Done(4), ["socket closed", "resolver closed"]),
         (do.RemoveHosts(4, limit=1.0), inputs.Done(4), ["hosts removed"]),
-        (do.ReadMachine(4), inputs.MachineRead(4, MachineSample(load=2.5)), []),
+        (do.Publish(4), inputs.Done(4), []),  # nobody wants it any more
     ],
 )
 def test_each_last_step_does_all_of_it(
@@ -557,15 +571,14 @@ def test_what_the_machine_has_to_know_is_what_a_person_set() -> None:
             early=False,
             notice_signal=10,
             stall_timeout=63.0,
-            samples=False,
             grace=64.0,
             any_slot=True,
         )
         assert rules_of(spec, environment) == rules
         local = rules_of(replace(spec, remote=False), environment)
         assert local == replace(rules, remote=False)
-        settings = settings.model_copy(update={"hosts": "off", "stall": "warn"})
+        settings = settings.model_copy(update={"hosts": "off"})
         other = rules_of(replace(spec, settings=settings), environment)
-        assert other == replace(rules, hosts_file="", samples=True)
+        assert other == replace(rules, hosts_file="")
 
     virtually(work())

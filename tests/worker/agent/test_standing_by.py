@@ -102,7 +102,7 @@ def test_a_node_that_stood_by_takes_its_place_in_a_later_epoch() -> None:
     assert in_words(drive.arm(SECOND, restarts=LATER)) == "Watch Arm"
     assert told(drive.readied()) == [AckReport(epoch=2, digest=SECOND.digest())]
     TAKEN(drive)
-    assert in_words(drive.go(SECOND, restarts=LATER)) == "Watch MayRun SendMetrics STARTS Start"
+    assert in_words(drive.go(SECOND, restarts=LATER)) == "Watch MayRun STARTS Start"
     assert drive.the(do.Start).again
     drive.started()
     drive.result()

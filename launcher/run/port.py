@@ -1,0 +1,84 @@
+"""The parts of features in the launcher, and the port through which they see the launch."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Final
+
+from launcher.state.state_dir import StateDir
+from rendezvous.compat import timeout
+from rendezvous.feature import Feature, Lazy, declared
+from rendezvous.talk.client import RegistryClient
+from rendezvous.wire.errors import RdzvError
+
+BEGIN_SECONDS: Final = 1.0
+"""Until the parts are imported: the start of the programs must not wait for that."""
+
+
+class LauncherPort:
+    """The launch, as the parts of features see it.
+
+    Attributes:
+        client: The registry, with the credential that reads.
+        run: The run's ID.
+        state: The run's folder.
+        say: Shows a line to the person.
+    """
+
+    def __init__(self, client: RegistryClient, state: StateDir, say: Callable[[str], None]) -> None:
+        self.client = client
+        self.run = state.run
+        self.state = state
+        self.say = say
+        self._parts = False
+        self._wakes = asyncio.Event()
+
+    def now(self) -> float:
+        """Seconds, by the launch's clock."""
+        return asyncio.get_running_loop().time()
+
+    async def ticks(self, seconds: float) -> AsyncIterator[None]:
+        """Yield now, after each pause of so many seconds, and one last time when the launch parts
+        from its run: its nodes have left, and the registry is still there."""
+        while not self._parts:
+            yield
+            await self.pause(seconds)
+        yield
+
+    async def parting(self) -> None:
+        """Wait until the launch parts from its run, as in `ticks`."""
+        while not self._parts:
+            await self._wakes.wait()
+
+    async def pause(self, seconds: float) -> None:
+        """Wait so long, until it is woken, or until the launch parts from its run."""
+        with contextlib.suppress(TimeoutError):
+            async with timeout(seconds):
+                await self._wakes.wait()
+
+    def wake(self) -> None:
+        """End the pauses: there may be something new."""
+        self._wakes.set()
+        self._wakes = asyncio.Event()
+
+    def part(self) -> None:
+        """Part from the run: each part of a feature ticks once more, and ends."""
+        self._parts = True
+        self._wakes.set()
+
+
+async def run_features(port: LauncherPort) -> None:
+    """Run the parts of all features to their ends; one that fails costs a line."""
+    await port.pause(BEGIN_SECONDS)
+    parts = [(one, one.launcher) for one in declared() if one.launcher is not None]
+    await asyncio.gather(*(_run(feature, part, port) for feature, part in parts))
+
+
+async def _run(feature: Feature, part: Lazy, port: LauncherPort) -> None:
+    try:
+        await part.load()(port)
+    except Exception as exc:  # noqa: BLE001 (a feature ends no launch)
+        words = exc.message if isinstance(exc, RdzvError) else repr(exc)
+        port.say(f"{feature.name} failed here, and the run continues without it: {words}")

@@ -1,0 +1,170 @@
+"""Topics: what nodes publish for a run's readers, and what readers ask of its nodes. Pure.
+
+*Published*: a node sends messages, and the registry keeps of them what the topic's `keep` decides.
+*Asked*: a reader asks all nodes something, and each answers once, in turn.
+
+Neither the journal nor the run's machine knows of either. They are kept in memory and bounded: a
+registry that is started again has lost them, and nodes that publish on fill them again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from itertools import islice
+from typing import Any, Generic, Literal, TypeVar
+
+from rendezvous.wire.errors import TooLarge
+
+K = TypeVar("K")
+
+MESSAGE_BYTES = 48 << 10
+"""Of a message that a node publishes: below what the registry takes as a body."""
+
+
+@dataclass(frozen=True)
+class Lazy:
+    """An object that is imported when it is first needed.
+
+    Attributes:
+        path: `package.module:name`.
+    """
+
+    path: str
+
+    @property
+    def module(self) -> str:
+        """The name of the module."""
+        return self.path.partition(":")[0]
+
+    @property
+    def name(self) -> str:
+        """The name of the object in it."""
+        return self.path.partition(":")[2]
+
+    def load(self) -> Any:
+        """Import it."""
+        return getattr(import_module(self.module), self.name)
+
+
+_REPLY = Lazy("rendezvous.wire.reports:ReportReply")
+
+Readers = Literal["read", "look", "logs"]
+"""The scope of the credentials that open a topic: see `rendezvous.registry.access`."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """A topic on which nodes send messages.
+
+    Attributes:
+        name: Readers GET it at `/v1/runs/{run}/NAME`.
+        sent: Nodes POST to it at `/v1/runs/{run}/nodes/{node}/SENT`.
+        message: The model of a message.
+        shown: The model of what readers get.
+        keep: Makes what a run keeps of it, a `Keeps` of
+            `rendezvous.registry.topics`.
+        query: The model of a reader's query; None: it has none.
+        reply: The model of the answer to a node.
+        readers: Who may read it.
+        every: Seconds from one message of a node to its next, at least.
+        a_second: Messages a second of all nodes of a run together, at most.
+        between_watches: A message waits for the connection that the node's watch leaves free: one
+            of its own would cost the registry more than all else that it keeps of a node.
+        counts: What a registry counts of it, for `/metrics`; empty: nothing.
+    """
+
+    name: str
+    sent: str
+    message: Lazy
+    shown: Lazy
+    keep: Lazy
+    query: Lazy | None = None
+    reply: Lazy = _REPLY
+    readers: Readers = "read"
+    every: float = 1.0
+    a_second: int = 500
+    between_watches: bool = False
+    counts: str = ""
+
+    def pause(self, nodes: int) -> float:
+        """Seconds from one message of a node to its next, in a run of so many nodes."""
+        return max(self.every, nodes / self.a_second)
+
+    def turn(self, node: int) -> float:
+        """Seconds until it is this node's turn, where all nodes begin at once."""
+        return node / self.a_second
+
+
+class Newest(Generic[K]):
+    """The newest bytes of each key, bounded all together."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most = most_bytes
+        self._kept: dict[K, bytes] = {}
+        self._size = 0
+
+    def put(self, key: K, data: bytes) -> None:
+        """Keep it in place of what the key had. Raises TooLarge, and keeps that then."""
+        grown = self._size + len(data) - len(self._kept.get(key, b""))
+        if grown > self._most:
+            raise TooLarge(f"this run has sent more than {self._most >> 20} MiB of this")
+        self._kept[key], self._size = data, grown
+
+    def get(self, key: K) -> bytes | None:
+        """The newest of a key."""
+        return self._kept.get(key)
+
+    def items(self) -> Iterator[tuple[K, bytes]]:
+        """All of them."""
+        return iter(self._kept.items())
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._kept.clear()
+        self._size = 0
+
+
+class Ring:
+    """Numbered pieces, of which the oldest go when all have too many bytes."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most = most_bytes
+        self._kept: deque[tuple[int, bytes]] = deque()
+        self._size = 0
+        self.newest = 0
+        """The number of the newest piece; they count from 1."""
+
+    def put(self, data: bytes) -> None:
+        """Keep it under the next number."""
+        self.newest += 1
+        self._kept.append((self.newest, data))
+        self._size += len(data)
+        while self._size > self._most:
+            self._size -= len(self._kept.popleft()[1])
+
+    def after(self, number: int, most: int) -> list[bytes]:
+        """The oldest pieces numbered above, at most so many."""
+        return list(islice((data for at, data in self._kept if at > number), most))
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question to all nodes of a run whose programs run.
+
+    Attributes:
+        name: Readers POST to `/v1/runs/{run}/NAME` to ask, and GET the answers there; nodes POST
+            theirs to `/v1/runs/{run}/nodes/{node}/NAME`.
+        answer: The model of a node's answer, which has its number as `look`.
+        readers: Who may ask, and read.
+        a_second: Answers a second of all nodes together, at most.
+        counts: What a registry counts of it, for `/metrics`; empty: nothing.
+    """
+
+    name: str
+    answer: Lazy
+    readers: Readers = "read"
+    a_second: int = 1_000
+    counts: str = ""

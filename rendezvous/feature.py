@@ -1,0 +1,71 @@
+"""Declarations of features: observers that a run does not need to start, run and end.
+
+A feature is one folder below `features/`, and its `__init__.py` holds one `Feature`. The core asks
+`declared()` in one place per program, imports no feature by name, and goes without any of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+
+from rendezvous.channel import Asked, Lazy, Published
+
+__all__ = ["Feature", "Lazy", "View", "declared"]
+
+
+@dataclass(frozen=True)
+class View:
+    """A view of a run that `rdzv status RUN` shows by the flag `--NAME`.
+
+    Attributes:
+        help: What it shows, for `--help`.
+        show: `async (root, run, *, as_json) -> exit code`.
+    """
+
+    help: str
+    show: Lazy
+
+
+@dataclass(frozen=True)
+class Feature:
+    """What the core has to know of a feature.
+
+    Attributes:
+        name: That of its folder.
+        doc: Its page in `docs/`.
+        needs: Features without which it cannot be.
+        files: What of the checkout is its own beside its folder, `tests/features/NAME` and `doc`.
+        topics: What its nodes publish, and are asked.
+        keeps: Names of its files in a run's folder, which go with the launch.
+        judge: What decides from that: see `rendezvous.registry.sweep`.
+        node: `async (port) -> None` on each node: see `worker.agent.port`.
+        launcher: `async (port) -> None` in the launcher: see `launcher.run.port`.
+        commands: Click commands, by the heading of `rdzv --help` under which each stands.
+        status: What `rdzv status RUN` adds of it: a `launcher.show.status.Shown`.
+        views: Further views of `rdzv status RUN`, by name.
+        page: What it adds to the page: see `launcher.ui.parts`.
+        script: Its module of the page, beside the declaration; empty: none.
+    """
+
+    name: str
+    doc: str = ""
+    needs: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    topics: tuple[Published | Asked, ...] = ()
+    keeps: tuple[str, ...] = ()
+    judge: Lazy | None = None
+    node: Lazy | None = None
+    launcher: Lazy | None = None
+    commands: Mapping[str, tuple[Lazy, ...]] = field(default_factory=dict)
+    status: Lazy | None = None
+    views: Mapping[str, View] = field(default_factory=dict)
+    page: Lazy | None = None
+    script: str = ""
+
+
+def declared() -> tuple[Feature, ...]:
+    """The features of this installation, in the order in which they are shown."""
+    found: tuple[Feature, ...] = import_module("features").FEATURES
+    return found

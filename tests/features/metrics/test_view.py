@@ -1,0 +1,212 @@
+"""Metrics as people see them: in tables, in a line, drawn."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from features.metrics.curves import draw_curves
+from features.metrics.view import draw_metrics, in_one_line, read_metrics
+from features.metrics.wire import MetricLine
+from launcher.show.drawing import check_picture
+from launcher.show.installation import how_to_install
+from launcher.state.state_dir import StateDir
+from rendezvous.wire.errors import ExitCode, UsageError
+from rendezvous.wire.run import NodeState, RunStatus
+from tests.launcher import command
+from tests.launcher.command import rdzv
+from tests.launcher.test_board import node, printed, run_status
+
+NAN = {"loss/not_finite": 1.0}
+
+
+def line(rank: int, step: int, at: float = 1.0, **values: float) -> MetricLine:
+    """A row as the registry tells it; rank r is in slot r // 2."""
+    number = step * 100 + rank
+    return MetricLine(
+        rank=rank, step=step, values=values, number=number, slot=rank // 2, at_seconds=at
+    )
+
+
+def shown(*rows: MetricLine, status: RunStatus | None = None, elapsed: float | None = None) -> str:
+    return printed(draw_metrics(rows, status=status, elapsed_seconds=elapsed))
+
+
+def launched(root: Path, *rows: MetricLine) -> StateDir:
+    """A run that was launched here, with the rows that were kept of it."""
+    state = command.launched(root)
+    if rows:
+        kept = b"".join(row.model_dump_json().encode() + b"\n" for row in rows)
+        state.write("metrics.jsonl", kept)
+    return state
+
+
+# --- shown ----------------------------------------------------------------------------------------
+
+
+def test_each_rank_has_a_row_with_its_step_and_values_and_when_it_told_them() -> None:
+    rows = [line(1, 120, 60.0, loss=0.123456, lr=1e-4), line(0, 121, 95.0, loss=1.5, epoch=2)]
+    assert shown(*rows, elapsed=100.0) == (
+        "rank  step    loss  epoch      lr  updated\n"
+        "0      121     1.5      2          now\n"
+        "1      120  0.1235         0.0001  40 s ago\n"
+        "slowest: rank 1 (slot 0) at step 120, the median is at 120.5"
+    )
+
+
+def test_a_value_that_is_not_finite_is_shown_in_its_own_column_and_counts_as_the_most() -> None:
+    rows = [line(0, 5, **{"loss/not_finite": 1.0, "norm/not_finite": -2.0}), line(1, 5, loss=2.0)]
+    assert shown(*rows) == "rank  step  loss  norm\n0        5   nan  -inf\n1        5     2"
+    assert in_one_line(rows[:1]) == "progress: step 5, sent by 1 rank, loss nan, norm -inf"
+    rows = [line(rank, 1, loss=float(rank)) for rank in range(30)]
+    rows += [line(rank, 1, **{"loss/not_finite": code}) for rank, code in ((30, 2), (31, 1))]
+    rows += [line(32, 1, **NAN)]
+    least, median, most = (text.split() for text in shown(*rows).splitlines()[1:])
+    assert (least[2], median[2], most[2]) == ("0", "16", "nan")
+
+
+def test_the_slowest_rank_is_named_with_its_node() -> None:
+    status = run_status(
+        node(0, NodeState.RUNNING, node=1), node(1, NodeState.RUNNING, node=0, hostname="gpu-7")
+    )
+    rows = [line(rank, 50, loss=1.0) for rank in range(3)] + [line(3, 20, loss=1.0)]
+    last = shown(*rows, status=status).splitlines()[-1]
+    assert last == "slowest: rank 3 (node 0, gpu-7) at step 20, the median is at 50"
+    alike = "rank  step  loss\n0        5     2\n1        5     3"
+    assert shown(line(0, 5, loss=2.0), line(1, 5, loss=3.0)) == alike
+
+
+def test_many_ranks_are_told_of_by_least_median_and_most() -> None:
+    rows = [line(rank, 100 + rank % 3, loss=rank / 10) for rank in range(33)]
+    assert shown(*rows, elapsed=10.0) == (
+        "33 ranks  step  loss\n"
+        "least      100     0\n"
+        "median     101   1.6\n"
+        "most       102   3.2\n"
+        "slowest: rank 0 (slot 0) at step 100, the median is at 101"
+    )
+    assert len(shown(*rows[:32]).splitlines()) == 34
+
+
+def test_of_many_values_the_first_are_shown_and_the_others_counted() -> None:
+    text = shown(line(0, 1, **{f"v{n:02}": 1.0 for n in range(11)}))
+    assert text.splitlines()[0].split() == ["rank", "step", *(f"v{n:02}" for n in range(8))]
+    assert text.splitlines()[-1] == "and 3 more values: rdzv metrics RUN --json"
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([line(0, 7, loss=0.5)], "step 7, sent by 1 rank, loss 0.5"),
+        (
+            [line(0, 7, loss=0.5), line(1, 9, loss=1.5, lr=0.1), line(2, 9, loss=0.9)],
+            "steps 7 to 9, sent by 3 ranks, median loss 0.9, median lr 0.1",
+        ),
+        ([line(0, 7)], "step 7, sent by 1 rank"),
+    ],
+)
+def test_the_board_has_one_line(rows: list[MetricLine], words: str) -> None:
+    assert in_one_line(rows) == f"progress: {words}"
+
+
+def test_after_the_run_its_metrics_are_still_shown(tmp_path: Path) -> None:
+    launched(tmp_path, line(0, 1, loss=2.0), line(1, 1, loss=3.0), line(0, 2, loss=1.0))
+    result = rdzv("metrics", "llama", state=tmp_path)
+    assert [text.rstrip() for text in result.stdout.splitlines()] == [
+        "run llama   3 rows of 2 ranks, steps 1 to 2",
+        "rank  step  loss",
+        "0        2     1",
+        "1        1     3",
+        "slowest: rank 1 (slot 0) at step 1, the median is at 1.5",
+    ]
+    as_json = rdzv("metrics", "llama", "--json", state=tmp_path).stdout.splitlines()  # as it came
+    assert [json.loads(text)["step"] for text in as_json] == [1, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        (
+            [line(0, 1, loss=2.0, **{"eval/loss": 3.0}), line(0, 2, loss=1.0, another=4.0)],
+            [["rank", "step", "loss", "eval/loss", "another"], ["0", "2", "1", "3", "4"]],
+        ),
+        (
+            [line(0, 1, loss=2.0), line(1, 1, **NAN), line(1, 2, loss=4.0), line(0, 2, **NAN)],
+            [["rank", "step", "loss"], ["0", "2", "nan"], ["1", "2", "4"]],
+        ),
+    ],
+)
+def test_a_value_that_not_every_row_has_is_shown_as_it_was_told_last(
+    rows: list[MetricLine], told: list[list[str]], tmp_path: Path
+) -> None:
+    launched(tmp_path, *rows)
+    shown = rdzv("metrics", "llama", state=tmp_path).stdout.splitlines()
+    assert [text.split() for text in shown[1:]] == told
+
+
+def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
+    state = launched(tmp_path, line(0, 1), line(0, 2))
+    whole = (state.path / "metrics.jsonl").read_bytes()
+    (state.path / "metrics.jsonl").write_bytes(whole[:-20] + b"\n\xff\n" + whole)
+    assert [row.step for row in read_metrics(state)] == [1, 1, 2]
+
+
+def test_of_a_program_that_tells_nothing_it_is_said_how_it_would(tmp_path: Path) -> None:
+    launched(tmp_path)
+    result = rdzv("metrics", "llama", state=tmp_path)
+    assert result.exit_code == ExitCode.USAGE
+    assert result.stderr == (
+        "rdzv: run 'llama' has not sent any metrics yet\n      'rdzv docs metrics' shows how a "
+        "program sends them\n"
+    )
+    assert rdzv("metrics", "llama", "--json", state=tmp_path).stdout == ""
+    both = rdzv("metrics", "llama", "--json", "--plot", "x.svg", state=tmp_path)
+    assert (both.exit_code, "--plot and --json exclude each other" in both.stderr) == (
+        ExitCode.USAGE,
+        True,
+    )
+
+
+# --- drawn ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.plot
+@pytest.mark.parametrize(
+    ("ranks", "name", "start"), [(1, "one.png", b"\x89PNG"), (9, "many.pdf", b"%PDF")]
+)
+def test_the_curves_are_drawn(ranks: int, name: str, start: bytes, tmp_path: Path) -> None:
+    rows = [
+        line(rank, step, loss=1 / (step + 1), **{"lr": 0.1} if rank == 0 else {})
+        for step in range(5)
+        for rank in range(ranks)
+    ]
+    rows += [line(rank, 5, **{"loss/not_finite": 1.0 + rank % 2}) for rank in range(ranks)]
+    draw_curves(rows, "run a$b$", tmp_path / name)
+    assert (tmp_path / name).read_bytes().startswith(start)
+
+
+@pytest.mark.plot
+def test_the_picture_is_asked_for_by_a_file_s_name(tmp_path: Path) -> None:
+    launched(tmp_path, line(0, 1), line(0, 3))  # rows without values make an empty one
+    path = tmp_path / "loss.svg"
+    result = rdzv("metrics", "llama", "--plot", str(path), state=tmp_path)
+    assert (result.exit_code, result.stdout) == (0, f"drawn: {path}\n")
+    assert b"<svg" in path.read_bytes()
+
+
+@pytest.mark.plot
+def test_a_picture_that_cannot_be_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        draw_curves([line(0, 1)], "run r", tmp_path / "m.gif")
+    assert refused.value.hint == "name a file that ends in .svg, .png or .pdf"
+    with pytest.raises(UsageError, match=r"/none/m.svg cannot be written: No such file"):
+        draw_curves([line(0, 1, loss=1.0)], "run r", tmp_path / "none" / "m.svg")
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(UsageError, match="drawing needs matplotlib") as missing:
+        check_picture(tmp_path / "m.svg")
+    assert missing.value.hint == f"install it: {how_to_install('plot')}"
