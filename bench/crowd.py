@@ -26,6 +26,7 @@ from pydantic_core import to_json
 
 from bench.offer import make_join
 from bench.tls import TlsSocket
+from features.hang import LOOKS
 from rendezvous.talk.credentials import SERVER_NAME, RunKeys
 from rendezvous.talk.http_network import client_context
 from rendezvous.talk.join_string import RegistryPlace
@@ -33,7 +34,6 @@ from rendezvous.talk.retry import retry_pause
 from rendezvous.wire.reports import ExitReport, LeaveReport, Report
 from rendezvous.wire.run import Phase
 from rendezvous.wire.watch import NodeView, OtherDigest, read_view
-from worker.agent.looking import ANSWERS_A_SECOND
 
 _HEADERS = (
     f"Host: {SERVER_NAME}\r\nAccept: */*\r\nAccept-Encoding: gzip\r\nConnection: keep-alive\r\n"
@@ -113,7 +113,7 @@ class SimulatedNode:
     """The digest of the table that it has, as a watch tells it."""
     epoch: int = 0
     """Of the program that runs; 0 once its end was told."""
-    look: int = 0
+    question: int = 0
     """The newest that it was told of."""
     sent: bytes = b""
     """What it asked last."""
@@ -359,7 +359,7 @@ class Crowd:
 
     def _watch(self, node: SimulatedNode) -> None:
         more, node.ack = node.ack or node.has, b""
-        more += b"&look=%d" % node.look if node.look else b""
+        more += b"&question=%d" % node.question if node.question else b""
         self._send(node, node.watch % (node.after, more), State.WATCHING)
 
     def _act(self, node: SimulatedNode, answer: Answer) -> None:
@@ -393,9 +393,10 @@ class Crowd:
         progress, now = self.progress, time.monotonic()
         news = view.seq != node.after
         node.after = view.seq
-        if view.look is not None and view.look != node.look:
-            node.look = view.look
-            self._later(node.slot / ANSWERS_A_SECOND, partial(self._answer_look, node))
+        if view.question is not None and view.question.number != node.question:
+            node.question = view.question.number
+            if view.question.topic == LOOKS.name:
+                self._later(LOOKS.stagger(node.slot), partial(self._answer_look, node))
         if view.phase is Phase.FINISHED:
             self._send(node, self._report(node, LeaveReport()), State.LEAVING)
             return
@@ -440,7 +441,7 @@ class Crowd:
             self._send(teller, request, State.TELLING)
 
     def _answer_look(self, node: SimulatedNode) -> None:
-        body = self.look_answer(node.slot) % node.look
+        body = self.look_answer(node.slot) % node.question
         self._tell_beside(node, self._request("POST", f"/{node.slot}/looks", node.credential, body))
 
     def _later(self, seconds: float, what: Callable[[], None]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rendezvous.wire.look import Call, Frame, LookReport, ProcessGroup, RankLook, Stack
+from features.hang.wire import Call, Frame, LookReport, ProcessGroup, RankLook, Stack
 
 RANKS = 8
 """Of each node."""
@@ -28,10 +28,9 @@ def answer_of(slot: int, nodes: int) -> bytes:
         Stack(frames=[Frame(*call, line) for line, call in enumerate(calls, 100)])
         for calls in (_WAITS, _LOADS)
     ]
-    report = LookReport(look=1, epoch=1, seconds=0.25, ranks=ranks, stacks=stacks)
-    return (
-        report.model_dump_json(exclude_defaults=True).encode().replace(b'"look":1', b'"look":%d', 1)
-    )
+    report = LookReport(number=1, epoch=1, seconds=0.25, ranks=ranks, stacks=stacks)
+    said = report.model_dump_json(exclude_defaults=True).encode()
+    return said.replace(b'"number":1', b'"number":%d', 1)
 
 
 def _rank(rank: int, world: int) -> RankLook:

@@ -11,7 +11,7 @@ from bench.machine import describe, watching
 from bench.meeting import meeting
 from bench.registry import raise_file_limit
 from bench.rows import HEADER, Figure, Report, Row, row
-from rendezvous.hang import look_at
+from features.hang.rules import look_at
 
 _SECONDS = {4: 0.5, 64: 1.0, 1_024: 4.0}
 

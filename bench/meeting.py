@@ -11,8 +11,8 @@ from typing import Any
 
 from bench.process import Crowds, crowds
 from bench.registry import Registry, serving
+from features.hang.wire import RunLook
 from rendezvous.talk.credentials import RunKeys
-from rendezvous.wire.look import RunLook
 from rendezvous.wire.run import Limits
 
 PAUSE_SECONDS = (0.05, 0.15)

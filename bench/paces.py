@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from bench.rows import Figure
 from rendezvous.pace import Timeline, judge
-from rendezvous.wire.look import LookReport
+from rendezvous.wire.pace import PaceAnswer
 from worker.agent.answering import bytes_told
 from worker.look.parsing.arrivals import BYTES_OF_SEVERAL, Called, Clock, RankCalls, pace_of
 
@@ -38,7 +38,7 @@ def answers(nodes: int, steps: int = 2_000, seed: int = 7) -> list[bytes]:
         own_ranks = range(slot * RANKS, (slot + 1) * RANKS)
         told = {rank: RankCalls({key: calls[rank]}, set()) for rank in own_ranks}
         pace = pace_of(told, Clock(0.0, 0.0005), began + 1, most)
-        report = LookReport(look=1, epoch=1, pace=pace)
+        report = PaceAnswer(number=1, epoch=1, pace=pace)
         found.append(report.model_dump_json(exclude_defaults=True).encode())
     return found
 
@@ -52,7 +52,7 @@ def of_judge(nodes: int, rounds: int) -> Iterator[Figure]:
         timeline = Timeline()
         for slot, data in enumerate(said):
             began = time.perf_counter()
-            pace = LookReport.model_validate_json(data).pace
+            pace = PaceAnswer.model_validate_json(data).pace
             assert pace is not None
             timeline.add(slot, pace)
             merged.append(time.perf_counter() - began)

@@ -16,14 +16,15 @@ from typing import Any, TypeVar
 
 import psutil
 
+from features.hang import LOOKS
+from features.hang.wire import RunLook
 from launcher.run.registry_process import listen, server_command, write_config
 from launcher.state.state_dir import StateDir
 from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.credentials import RunKeys, registry_credential
 from rendezvous.talk.join_string import RegistryPlace
-from rendezvous.talk.looks import begin_look, look_so_far
+from rendezvous.talk.questions import answers, ask_nodes
 from rendezvous.talk.retry import until_answered
-from rendezvous.wire.look import RunLook
 from rendezvous.wire.run import EventLine, RunSpec, RunStatus
 
 _LIMIT_SECONDS = 60.0
@@ -85,8 +86,8 @@ class Registry:
 
         async def looking(client: RegistryClient) -> RunLook:
             client.credential = keys.look.text()
-            number = (await begin_look(client, keys.run)).look
-            seen = await look_so_far(client, keys.run, number, 20.0)
+            number = (await ask_nodes(client, LOOKS, keys.run)).number
+            seen: RunLook = await answers(client, LOOKS, keys.run, number, 20.0)
             assert seen.over
             assert all(node.report is not None for node in seen.nodes)
             return seen

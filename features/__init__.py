@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from features.hang import FEATURE as HANG
 from features.machines import FEATURE as MACHINES
 from features.metrics import FEATURE as METRICS
 from rendezvous.feature import Feature
 
-FEATURES: tuple[Feature, ...] = (METRICS, MACHINES)
+FEATURES: tuple[Feature, ...] = (
+    METRICS,
+    MACHINES,
+    HANG,
+)

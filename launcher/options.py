@@ -28,7 +28,8 @@ from launcher.settings import LaunchSettings, ServeSettings
 from rendezvous.secret_variables import SECRET_VARIABLES
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.words import did_you_mean
-from worker.settings import RUN, NodeSettings, Settings, Sources, WorkerSettings
+from worker.options import RUN, Settings, Sources
+from worker.settings import NodeSettings, WorkerSettings
 
 Model = TypeVar("Model", bound=Settings)
 Command = TypeVar("Command", bound=Callable[..., Any])

@@ -14,18 +14,8 @@ from rendezvous.wire.run import DEFAULT_MAX_RUNS, DEFAULT_PORT
 from rendezvous.wire.types import Port, Seconds
 from rendezvous.wire.words import read_bytes
 from worker.contracts import Name
-from worker.settings import (
-    LIMITS,
-    MEASUREMENT,
-    NETWORK,
-    OUTPUT,
-    RUN,
-    START,
-    NodeNumber,
-    Settings,
-    WorkerSettings,
-    option,
-)
+from worker.options import LIMITS, MEASUREMENT, NETWORK, OUTPUT, RUN, START, Settings, option
+from worker.settings import NodeNumber, WorkerSettings
 
 
 class LaunchSettings(VariableSettings):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from worker.settings import RUN, NodeSettings, option
+from worker.options import RUN, option
+from worker.settings import NodeSettings
 
 
 class VariableSettings(NodeSettings):

@@ -1,6 +1,6 @@
 """Topics: what nodes publish for a run's readers, and what readers ask of its nodes. Pure.
 
-*Published*: a node sends messages, and the registry keeps of them what the topic's `keep` decides.
+*Published*: a node sends messages, and the registry keeps of them what the topic's `store` decides.
 *Asked*: a reader asks all nodes something, and each answers once, in turn.
 
 Neither the journal nor the run's machine knows of either. They are kept in memory and bounded: a
@@ -51,7 +51,7 @@ class Lazy:
 
 _REPLY = Lazy("rendezvous.wire.reports:ReportReply")
 
-Readers = Literal["read", "look", "logs"]
+Scope = Literal["read", "look", "logs"]
 """The scope of the credentials that open a topic: see `rendezvous.registry.access`."""
 
 
@@ -61,41 +61,42 @@ class Published:
 
     Attributes:
         name: Readers GET it at `/v1/runs/{run}/NAME`.
-        sent: Nodes POST to it at `/v1/runs/{run}/nodes/{node}/SENT`.
+        path: Nodes POST to it at `/v1/runs/{run}/nodes/{node}/PATH`.
         message: The model of a message.
-        shown: The model of what readers get.
-        keep: Makes what a run keeps of it, a `Keeps` of
+        response: The model of what readers get; None: the registry alone reads it.
+        store: Makes what a run keeps of it, a `TopicStore` of
             `rendezvous.registry.topics`.
         query: The model of a reader's query; None: it has none.
         reply: The model of the answer to a node.
-        readers: Who may read it.
-        every: Seconds from one message of a node to its next, at least.
-        a_second: Messages a second of all nodes of a run together, at most.
-        between_watches: A message waits for the connection that the node's watch leaves free: one
-            of its own would cost the registry more than all else that it keeps of a node.
+        scope: Who may read it.
+        interval: Seconds from one message of a node to its next, at least.
+        rate: Messages a second of all nodes of a run together, at most.
+        between_watches: A message waits, some seconds, until the connection of the node's watch is
+            free: one of its own would cost the registry more than all else that it has of a node.
+            For what is sent now and then, and is in no hurry.
         counts: What a registry counts of it, for `/metrics`; empty: nothing.
     """
 
     name: str
-    sent: str
+    path: str
     message: Lazy
-    shown: Lazy
-    keep: Lazy
+    store: Lazy
+    response: Lazy | None = None
     query: Lazy | None = None
     reply: Lazy = _REPLY
-    readers: Readers = "read"
-    every: float = 1.0
-    a_second: int = 500
+    scope: Scope = "read"
+    interval: float = 1.0
+    rate: int = 500
     between_watches: bool = False
     counts: str = ""
 
     def pause(self, nodes: int) -> float:
         """Seconds from one message of a node to its next, in a run of so many nodes."""
-        return max(self.every, nodes / self.a_second)
+        return max(self.interval, nodes / self.rate)
 
-    def turn(self, node: int) -> float:
+    def stagger(self, node: int) -> float:
         """Seconds until it is this node's turn, where all nodes begin at once."""
-        return node / self.a_second
+        return node / self.rate
 
 
 class Newest(Generic[K]):
@@ -152,19 +153,34 @@ class Ring:
 
 @dataclass(frozen=True)
 class Asked:
-    """A question to all nodes of a run whose programs run.
+    """A topic on which the nodes of a run whose programs run are asked something.
+
+    One question is open at a time; a reader who asks while it is gets its number.
 
     Attributes:
         name: Readers POST to `/v1/runs/{run}/NAME` to ask, and GET the answers there; nodes POST
             theirs to `/v1/runs/{run}/nodes/{node}/NAME`.
-        answer: The model of a node's answer, which has its number as `look`.
-        readers: Who may ask, and read.
-        a_second: Answers a second of all nodes together, at most.
+        answer: The model of a node's answer, an `Answer` of `rendezvous.wire.question`.
+        response: The model of all answers, an `Answers`.
+        scope: Who may ask, and read; None: the registry alone.
+        seconds: How long nodes may take to answer, and `each` more for each of many.
+        rest: Seconds from one question to the next.
+        rate: Answers a second of all nodes together, at most.
+        run_bytes: What the answers to one question may have.
         counts: What a registry counts of it, for `/metrics`; empty: nothing.
     """
 
     name: str
     answer: Lazy
-    readers: Readers = "read"
-    a_second: int = 1_000
+    response: Lazy
+    scope: Scope | None = "read"
+    seconds: float = 5.0
+    each: float = 0.002
+    rest: float = 5.0
+    rate: int = 1_000
+    run_bytes: int = 8 << 20
     counts: str = ""
+
+    def stagger(self, node: int) -> float:
+        """Seconds until it is this node's turn to answer."""
+        return node / self.rate

@@ -12,7 +12,7 @@ from importlib import import_module
 
 from rendezvous.channel import Asked, Lazy, Published
 
-__all__ = ["Feature", "Lazy", "View", "declared"]
+__all__ = ["Feature", "Lazy", "View", "declared", "locating_command"]
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,18 @@ class Feature:
         needs: Features without which it cannot be.
         files: What of the checkout is its own beside its folder, `tests/features/NAME` and `doc`.
         topics: What its nodes publish, and are asked.
-        keeps: Names of its files in a run's folder, which go with the launch.
-        judge: What decides from that: see `rendezvous.registry.sweep`.
+        run_files: Names of its files in a run's folder, which go with the launch.
+        judge: What decides from that in the registry, a `Judge` of `rendezvous.registry.topics`.
+        options: A `Settings` whose fields become options of a node and a launch: see
+            `worker.options`.
+        spec: `(settings) -> JSON or None`, which is its value in `RunSpec.features`; raises
+            UsageError.
+        switch: The option that, when `off`, has no feature look on while the program runs.
         node: `async (port) -> None` on each node: see `worker.agent.port`.
         launcher: `async (port) -> None` in the launcher: see `launcher.run.port`.
-        commands: Click commands, by the heading of `rdzv --help` under which each stands.
+        commands: Click commands, each by the one that stands after it in `rdzv --help`.
+        codes: What exit codes mean with it, by `ExitCode`, where `--help` says less without it.
+        locates: The command that shows where the ranks of a run are: `rdzv NAME {run}`.
         status: What `rdzv status RUN` adds of it: a `launcher.show.status.Shown`.
         views: Further views of `rdzv status RUN`, by name.
         page: What it adds to the page: see `launcher.ui.parts`.
@@ -54,11 +61,16 @@ class Feature:
     needs: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     topics: tuple[Published | Asked, ...] = ()
-    keeps: tuple[str, ...] = ()
+    run_files: tuple[str, ...] = ()
     judge: Lazy | None = None
+    options: Lazy | None = None
+    spec: Lazy | None = None
+    switch: str = ""
     node: Lazy | None = None
     launcher: Lazy | None = None
-    commands: Mapping[str, tuple[Lazy, ...]] = field(default_factory=dict)
+    commands: Mapping[str, Lazy] = field(default_factory=dict)
+    codes: Mapping[int, str] = field(default_factory=dict)
+    locates: str = ""
     status: Lazy | None = None
     views: Mapping[str, View] = field(default_factory=dict)
     page: Lazy | None = None
@@ -69,3 +81,8 @@ def declared() -> tuple[Feature, ...]:
     """The features of this installation, in the order in which they are shown."""
     found: tuple[Feature, ...] = import_module("features").FEATURES
     return found
+
+
+def locating_command(run: str) -> str:
+    """The command that shows where the ranks of this run are; empty: no feature has one."""
+    return next((one.locates.format(run=run) for one in declared() if one.locates), "")

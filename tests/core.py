@@ -25,7 +25,7 @@ MARKS = (
 )
 LEFT_OUT = {
     "no part of the core: what is found out about a run": (
-        *("tests/rendezvous/cause", "tests/rendezvous/hang", "tests/rendezvous/pace"),
+        *("tests/rendezvous/cause", "tests/rendezvous/pace"),
         *("tests/worker/evidence", "tests/worker/look"),
     ),
     "no part of the core: replicas, warm starts, RDMA": (
@@ -55,14 +55,13 @@ LEFT_OUT = {
         *("tests/launcher/test_requests.py", "tests/rendezvous/test_closing.py"),
         *("tests/rendezvous/test_guard.py", "tests/rendezvous/test_http_network.py"),
         *("tests/rendezvous/test_pacing.py", "tests/rendezvous/test_service.py"),
-        *("tests/rendezvous/test_sqlite_journal.py", "tests/rendezvous/test_stalling.py"),
-        *("tests/rendezvous/test_tenants.py", "tests/rendezvous/test_tls_pieces.py"),
+        *("tests/rendezvous/test_sqlite_journal.py", "tests/rendezvous/test_tenants.py"),
+        "tests/rendezvous/test_tls_pieces.py",
         *("tests/worker/agent/test_early.py", "tests/worker/test_cpu_time.py"),
         *("tests/worker/test_log_file.py", "tests/worker/test_log_reader.py"),
     ),
     "thousands of examples": (
-        *("tests/rendezvous/test_no_false_stall.py", "tests/rendezvous/test_protocol.py"),
-        "tests/rendezvous/test_runs.py",
+        *("tests/rendezvous/test_protocol.py", "tests/rendezvous/test_runs.py"),
     ),
 }
 """Files of `FOLDERS`, by what each needs that takes time or more than Python."""

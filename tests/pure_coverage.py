@@ -26,7 +26,7 @@ MORE = (
     "tests/launcher/test_schedulers.py",
     *("tests/rendezvous/test_closing.py", "tests/rendezvous/test_frozen.py"),
     *("tests/rendezvous/test_log_views.py", "tests/rendezvous/test_replica.py"),
-    *("tests/rendezvous/test_restart_call.py", "tests/rendezvous/test_stalling.py"),
+    *("tests/rendezvous/test_restart_call.py", "tests/features/hang/test_judging.py"),
     *("tests/worker/agent/test_properties.py", "tests/worker/agent/test_running.py"),
     *("tests/worker/agent/test_visiting.py", "tests/features/machines/test_reader.py"),
     *("tests/worker/test_offer.py", "tests/worker/test_plugin.py"),

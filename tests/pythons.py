@@ -34,6 +34,25 @@ PACKAGES = (
 PURE = {
     "tests/features/machines": ("node", "page_usage", "view"),
     "tests/features/metrics": ("node", "page_curves", "page_ranks", "page_series", "view"),
+    "tests/features/hang": (
+        *(
+            "blame",
+            "calls",
+            "children",
+            "judge",
+            "no_false_stall",
+            "node",
+            "quiet",
+            "sentences",
+            "silences",
+            "stacks",
+            "stalls",
+        ),
+        "watch",
+    ),
+    "tests/features/hang/ranks": (
+        *("fitting", "held_back", "process_groups", "signalling", "stacks"),
+    ),
     "tests/launcher": (
         *(
             "adopt",
@@ -69,7 +88,6 @@ PURE = {
         *(
             "leases",
             "networks",
-            "no_false_stall",
             "path_findings",
             "placement",
             "prometheus",
@@ -83,9 +101,7 @@ PURE = {
             "replay",
             "request_head",
             "restarts",
-            "run_metrics",
             "schema",
-            "stalls",
         ),
         *("cold", "mixed", "stragglers", "verdict", "verifying", "views", "worlds"),
     ),
@@ -93,15 +109,6 @@ PURE = {
         *("clues", "collectives", "corpus", "judge", "lines", "ours", "ports"),
         *("public", "second_corpus", "sentences"),
         *("table", "telling", "tracebacks", "verdicts"),
-    ),
-    "tests/rendezvous/hang": (
-        "blame",
-        "calls",
-        "children",
-        "judge",
-        "sentences",
-        "stacks",
-        "stall",
     ),
     "tests/rendezvous/pace": ("judge", "steps", "timeline", "waits", "watch"),
     "tests/ui": ("door", "page", "phases", "save", "sessions", "slot_rows", "told"),
@@ -131,11 +138,11 @@ PURE = {
             "held_watch",
             "joining",
         ),
-        *("last_words", "leaving", "looking", "node", "publishing", "quiet", "reports"),
+        *("last_words", "leaving", "node", "publishing", "questions", "reports"),
         *("restarting", "secrets", "standing_by", "viewing", "watching", "worlds"),
     ),
-    "tests/worker/evidence": ("groups", "held_back", "kernel_log", "places", "rank_processes"),
-    "tests/worker/look": ("arrivals", "fitting", "recorder", "signalling", "stacks", "worlds"),
+    "tests/worker/evidence": ("groups", "kernel_log", "places", "rank_processes"),
+    "tests/worker/look": ("arrivals", "recorder", "worlds"),
 }
 WHOLE = (
     "tests/launcher/test_processes.py",
@@ -155,9 +162,9 @@ LONG = (
 OLDEST = (
     *("tests/launcher/test_dry_run.py", "tests/launcher/test_options.py"),
     "tests/launcher/test_specs.py",
-    *("tests/rendezvous/cause/test_tracebacks.py", "tests/rendezvous/hang/test_stacks.py"),
+    *("tests/rendezvous/cause/test_tracebacks.py", "tests/features/hang/test_stacks.py"),
     *("tests/rendezvous/test_replay.py", "tests/rendezvous/test_schema.py"),
-    *("tests/worker/agent/test_node.py", "tests/worker/look/test_stacks.py"),
+    *("tests/worker/agent/test_node.py", "tests/features/hang/ranks/test_stacks.py"),
     *("tests/worker/test_hosts_text.py", "tests/worker/test_python_call.py"),
     "tests/worker/test_settings.py",
 )

@@ -16,6 +16,9 @@ import pytest
 import yaml
 
 import launcher.state.state_dir
+from features.hang.rules import Rule
+from features.hang.rules.sentences import NEXT_STEPS
+from launcher.cli.help import code_help
 from launcher.cli import main
 from launcher.plan.plan import Site, Spec, make_plan
 from launcher.plan.template import Form
@@ -23,8 +26,6 @@ from launcher.schedulers.catalog import known_schedulers
 from launcher.settings import LaunchSettings
 from launcher.ui import prometheus as ui_prometheus
 from rendezvous.cause.table import CAUSES, Kind, Row, Then
-from rendezvous.hang import Rule
-from rendezvous.hang.sentences import NEXT_STEPS
 from rendezvous.prometheus import Family
 from rendezvous.registry import prometheus
 from rendezvous.secret_variables import SECRET_VARIABLES
@@ -173,7 +174,7 @@ def named(family: Family) -> str:
 
 def exit_codes() -> str:
     rows = ("| code | meaning | requeue |\n", "| --- | --- | --- |\n")
-    codes = (f"| **{c.value}** | {c.help} | {'yes' if c.requeue else 'no'} |\n" for c in ExitCode)
+    codes = (f"| **{c.value}** | {code_help(c)} | {'yes' if c.requeue else 'no'} |\n" for c in ExitCode)
     return "".join((*rows, *codes))
 
 

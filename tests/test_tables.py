@@ -2,8 +2,8 @@
 
 A table is a constant of a module or a class that holds several names, numbers or patterns: signals,
 exit codes, variables, checks, files, phases; or a row of the causes. `tests/tables.txt` has one
-line for each. Who changes a table writes them anew (`make reference`), and reads in the diff what
-else has changed.
+line for each, and `tests/features/NAME/tables.txt` for those of a feature. Who changes a table
+writes them anew (`make reference`), and reads in the diff what else has changed.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rendezvous.compat import tomllib
+from rendezvous.feature import declared
 from tests.support.sources import tree_of
 
 ROOT = Path(__file__).parents[1]
-KNOWN = Path(__file__).with_suffix("").with_name("tables.txt")
+TESTS = Path(__file__).parent
 CAUSES = "rendezvous/cause/rows.toml"
 WORDS = "rendezvous/cause/words.toml"
 PACKAGES = ("rendezvous", "worker", "launcher", "rdzv")
@@ -31,10 +32,18 @@ _NO_TABLES = ("TypeVar", "Path", "logging.getLogger", "TypeAdapter")
 _ALONE = (ast.BinOp, ast.JoinedStr, ast.Name)
 
 
-def tables() -> list[str]:
-    """All of them: where each is, and its entries in their order."""
-    files = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
-    return [*(line for path in files for line in _tables_of(path)), *_rows()]
+def tables() -> dict[Path, list[str]]:
+    """All of them: where each is, and its entries in their order; by the file that has them."""
+    found = {TESTS / "tables.txt": [*_tables_in(*PACKAGES), *_rows()]}
+    for feature in declared():
+        known = TESTS / "features" / feature.name / "tables.txt"
+        found[known] = [*_tables_in(f"features/{feature.name}")]
+    return found
+
+
+def _tables_in(*folders: str) -> Iterator[str]:
+    for path in sorted(path for name in folders for path in (ROOT / name).rglob("*.py")):
+        yield from _tables_of(path)
 
 
 def _rows() -> Iterator[str]:
@@ -101,11 +110,13 @@ def _shown(text: str) -> str:
 
 
 def test_every_table_is_as_it_was() -> None:
-    known, found = KNOWN.read_text("utf-8").splitlines(), tables()
-    gone, new = sorted({*known} - {*found}), sorted({*found} - {*known})
-    assert (gone, new) == ([], []), "if that is as it should be: make reference"
+    for file, found in tables().items():
+        known = file.read_text("utf-8").splitlines()
+        gone, new = sorted({*known} - {*found}), sorted({*found} - {*known})
+        assert (gone, new) == ([], []), "if that is as it should be: make reference"
 
 
 if __name__ == "__main__":  # make reference
-    KNOWN.write_text("".join(f"{line}\n" for line in tables()), "utf-8")
+    for file, lines in tables().items():
+        file.write_text("".join(f"{line}\n" for line in lines), "utf-8")
     sys.exit()

@@ -1,8 +1,6 @@
-"""What a worker can be told: one model, from which flags, environment and documentation come.
+"""Settings of a worker: one model, from which flags, environment and documentation come.
 
-Each field's description is its help text. The flag is the field's name in kebab-case, the variable
-`RDZV_` and the field's name in capitals (RDZV_ID and RDZV_BACKEND have the word once); `env` names
-further variables that are accepted as well.
+`worker.options` says how. Options of features are among them.
 """
 
 from __future__ import annotations
@@ -11,16 +9,25 @@ import ipaddress
 import signal as signals
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, ValidationInfo
+from pydantic import AfterValidator, Field, ValidationInfo
 
+from rendezvous.feature import declared
 from rendezvous.wire.types import MAX_NODES, Port, Seconds, read_ports
 from rendezvous.wire.words import read_bytes, size_text
 from worker.contracts import FRAMEWORKS, OWN, Name
 from worker.contracts.choice import FrameworkChoice, choose_framework
 from worker.contracts.warm import module_names
 from worker.counts import Processes, read_size
+from worker.options import (
+    LIMITS,
+    NETWORK,
+    OUTPUT,
+    RUN,
+    option,
+    options_of,
+)
 
 LEAST_LOG_BYTES = 1 << 20
 
@@ -31,52 +38,6 @@ _NOTICE_SIGNALS = (
     signals.SIGINT,
     signals.SIGTERM,
 )
-
-RUN = "The run"
-START = "Where it starts"
-NETWORK = "Network"
-MEASUREMENT = "Measurement"
-LIMITS = "Checks and time limits"
-OUTPUT = "Output"
-GROUPS = (MEASUREMENT, RUN, START, NETWORK, LIMITS, OUTPUT)
-"""Headings of the options in a help text, in this order."""
-
-
-def option(default: Any, description: str, *, group: str, basic: bool = False, **extra: Any) -> Any:
-    """A field that becomes an option.
-
-    Args:
-        default: The option's default.
-        description: Its help text.
-        group: The heading it is listed under, one of `GROUPS`.
-        basic: Whether `--help` shows it, beside `--help-all`.
-        extra: `env=[...]`, `hidden`, `metavar`, `flag`, `short`; `unlisted`: values not in help;
-            `bare`: the value of a flag that stands alone.
-    """
-    extra |= {"group": group, "basic": basic}
-    return Field(default, description=description, json_schema_extra=extra)
-
-
-class Sources(dict[str, str]):
-    """Where settings were given, by name; that makes no other settings."""
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sources)
-
-
-class Settings(BaseModel):
-    """Base of all settings: what a person says is checked, and an unknown key is refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
-    _sources: Sources = PrivateAttr(default_factory=Sources)
-
-    def source(self, name: str) -> str:
-        """Where a setting was given: its flag, variable, file or platform."""
-        return self.known_source(name) or "--" + name.replace("_", "-")
-
-    def known_source(self, name: str) -> str:
-        """The same, where the person who gave it did so on this node; else empty."""
-        return self._sources.get(name, "")
 
 
 def _same_size(text: str) -> str:
@@ -131,7 +92,13 @@ def _of_tensorflow(value: int, info: ValidationInfo) -> int:
     return value
 
 
-class NodeSettings(Settings):
+if TYPE_CHECKING:
+    from worker.options import Settings as FeatureOptions
+else:
+    FeatureOptions = options_of(declared())
+
+
+class NodeSettings(FeatureOptions):
     """What concerns one node, on node 0 as on the others."""
 
     nnodes: Annotated[str, AfterValidator(_same_size)] | None = option(
@@ -325,20 +292,6 @@ class NodeSettings(Settings):
         "own output streams. off: PYTHONPATH is unchanged, and the ranks share the program's "
         "output.",
         group=OUTPUT,
-    )
-    stall: Literal["warn", "end", "off"] = option(
-        "warn",
-        "What to do when nothing moves any more on any node: say which rank the others wait for, "
-        "also end the programs after --stall-timeout, or do nothing. Unless off, a rank that makes "
-        "the others wait in each step is named too, and each node reports every 30 s how its "
-        "machine is. See 'rdzv docs look'.",
-        group=OUTPUT,
-    )
-    stall_timeout: Annotated[float, Field(ge=1, le=1_000_000)] | None = option(
-        None,
-        "With --stall end: for how long nothing may move on any node.",
-        group=LIMITS,
-        metavar="SECONDS",
     )
     log_level: Literal["debug", "info", "warning", "error"] = option(
         "info", "Least important messages of rdzv to print on standard error.", group=OUTPUT

@@ -10,19 +10,19 @@ FILE = "machines.json"
 
 TOPIC = Published(
     name="machines",
-    sent="machine",
+    path="machine",
     message=Lazy("features.machines.wire:MachineSample"),
-    shown=Lazy("features.machines.wire:RunMachines"),
-    keep=Lazy("features.machines.registry:Kept"),
-    every=30.0,
-    a_second=30,
+    response=Lazy("features.machines.wire:RunMachines"),
+    store=Lazy("features.machines.registry:Store"),
+    interval=30.0,
+    rate=30,
     between_watches=True,
 )
 
 FEATURE = Feature(
     name="machines",
     topics=(TOPIC,),
-    keeps=(FILE,),
+    run_files=(FILE,),
     node=Lazy("features.machines.node:run"),
     launcher=Lazy("features.machines.launcher:run"),
     views={

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from features.machines.wire import MachineSample, NodeMachine
-from rendezvous.channel import Newest
-from rendezvous.registry.topics import Sent
+from rendezvous.registry.topics import NewestOfNodes, Received
 from rendezvous.run.state import Node, Run
 from rendezvous.wire.node import Facts, RdmaPort
 
@@ -14,26 +13,23 @@ MOST_BYTES = 32 << 20
 """What the samples of a run may take: a node of eight GPUs takes 1 KB."""
 
 
-class Kept:
+class Store:
     """The machines of one run."""
 
     def __init__(self) -> None:
-        self._samples = Newest[int](MOST_BYTES)
-        self._received: dict[int, tuple[int, float]] = {}
-        """Of each slot, the incarnation that has sent the sample, and when."""
+        self._samples = NewestOfNodes(MOST_BYTES)
         self._about: dict[int, tuple[int, bytes]] = {}
         """Of each slot, the incarnation, and what does not change about its machine, as JSON."""
 
-    def take(self, sent: Sent) -> tuple[None, int]:
+    def receive(self, received: Received) -> tuple[None, int]:
         """Keep a sample in place of the one before. Raises TooLarge."""
-        sample: MachineSample = sent.message
-        self._samples.put(sent.slot, sample.model_dump_json(exclude_defaults=True).encode())
-        self._received[sent.slot] = (sent.incarnation, sent.now)
-        if (node := sent.run.slots[sent.slot].node) is not None:
-            self._about_node(sent.slot, node)  # readers find it written: all at once take long
+        sample: MachineSample = received.message
+        self._samples.put(received, sample.model_dump_json(exclude_defaults=True).encode())
+        if (node := received.run.slots[received.slot].node) is not None:
+            self._about_node(received.slot, node)  # readers find it written: all at once take long
         return None, 1
 
-    def written(self, run: Run, query: object, now: float) -> bytes:
+    def to_json(self, run: Run, query: object, now: float) -> bytes:
         """The machines of the nodes that are in the run, and of those that have left it."""
         nodes = ((slot.index, slot.node) for slot in run.slots if slot.node is not None)
         machines = (self._machine(slot, node, now) for slot, node in nodes)
@@ -44,9 +40,9 @@ class Kept:
         parts = [b'"slot":%d' % slot, self._about_node(slot, node)]
         if node.number is not None:
             parts.append(b'"node":%d' % node.number)
-        incarnation, at = self._received.get(slot, (0, 0.0))
-        if incarnation == node.incarnation and (sample := self._samples.get(slot)) is not None:
-            parts += [b'"age":%.1f' % max(0.0, now - at), b'"sample":' + sample]
+        if (found := self._samples.get(slot, node, now)) is not None:
+            sample, age = found
+            parts += [b'"age":%.1f' % age, b'"sample":' + sample]
         return b"{" + b",".join(filter(None, parts)) + b"}"
 
     def _about_node(self, slot: int, node: Node) -> bytes:

@@ -10,14 +10,14 @@ FILE = "metrics.jsonl"
 
 TOPIC = Published(
     name="metrics",
-    sent="metrics",
+    path="metrics",
     message=Lazy("features.metrics.wire:MetricBatch"),
     reply=Lazy("features.metrics.wire:MetricReply"),
     query=Lazy("features.metrics.registry:MetricQuery"),
-    shown=Lazy("features.metrics.wire:RunMetrics"),
-    keep=Lazy("features.metrics.registry:Kept"),
-    every=1.0,
-    a_second=500,
+    response=Lazy("features.metrics.wire:RunMetrics"),
+    store=Lazy("features.metrics.registry:Store"),
+    interval=1.0,
+    rate=500,
     counts="Rows of metrics that programs sent.",
 )
 
@@ -27,9 +27,9 @@ FEATURE = Feature(
     files=("rdzv/metrics.py", "examples/rdzv_metrics.py"),
     topics=(TOPIC,),
     node=Lazy("features.metrics.node:run"),
-    keeps=(FILE,),
+    run_files=(FILE,),
     launcher=Lazy("features.metrics.launcher:run"),
-    commands={"Look closer": (Lazy("features.metrics.command:metrics"),)},
+    commands={"replay": Lazy("features.metrics.command:metrics")},
     status=Lazy("features.metrics.view:Status"),
     page=Lazy("features.metrics.page:Part"),
     script="page.js",

@@ -29,7 +29,7 @@ _WARN_SECONDS = 60.0
 
 async def run(port: NodePort) -> None:
     """Publish the rows of this node's processes."""
-    port.doing = "sending metrics"
+    port.activity = "sending metrics"
     rows = Rows(port)
     port.serve("metrics", rows.take)
     port.flush = rows.flush

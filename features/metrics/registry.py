@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from features.metrics.wire import MetricBatch, MetricLine, MetricReply
 from rendezvous.channel import Newest, Ring
-from rendezvous.registry.topics import Sent
+from rendezvous.registry.topics import Received
 from rendezvous.run.state import Run
 from rendezvous.wire.errors import TooLarge
 
@@ -28,7 +28,7 @@ class MetricQuery(BaseModel):
     after: int | None = None
 
 
-class Kept:
+class Store:
     """The metrics of one run."""
 
     def __init__(self) -> None:
@@ -39,32 +39,32 @@ class Kept:
         self._newest = Newest[int](_NEWEST_BYTES)
         self._epoch = 0
 
-    def take(self, sent: Sent) -> tuple[MetricReply, int]:
+    def receive(self, received: Received) -> tuple[MetricReply, int]:
         """Keep the rows of a node that are new; the reply has the number of the next one.
 
         Of an incarnation that is not known yet (the registry may have been started again), the
         first batch is taken as it comes.
         """
-        batch: MetricBatch = sent.message
-        if sent.run.epoch != self._epoch:  # with another table the ranks may be other ones
-            self._epoch = sent.run.epoch
+        batch: MetricBatch = received.message
+        if received.run.epoch != self._epoch:  # with another table the ranks may be other ones
+            self._epoch = received.run.epoch
             self._newest.clear()
-        known, expected = self._expected.get(sent.slot, (0, 0))
-        expected = expected if known == sent.incarnation else batch.first
+        known, expected = self._expected.get(received.slot, (0, 0))
+        expected = expected if known == received.incarnation else batch.first
         self._dropped += max(0, batch.first - expected)
-        at_seconds = round(sent.now - sent.run.created_at, 3)
+        at_seconds = round(received.now - received.run.created_at, 3)
         for row in batch.rows[max(0, expected - batch.first) :]:
             line = MetricLine.model_construct(  # all of it has been checked
                 rank=row.rank,
                 step=row.step,
                 values=row.values,
                 number=self._series.newest + 1,
-                slot=sent.slot,
+                slot=received.slot,
                 at_seconds=at_seconds,
             )
             self._keep(row.rank, line.model_dump_json().encode())
         expected = max(expected, batch.first + len(batch.rows))
-        self._expected[sent.slot] = (sent.incarnation, expected)
+        self._expected[received.slot] = (received.incarnation, expected)
         return MetricReply(expected=expected), len(batch.rows)
 
     def _keep(self, rank: int, line: bytes) -> None:
@@ -72,7 +72,7 @@ class Kept:
         with contextlib.suppress(TooLarge):  # of so many ranks, some stay with an older row
             self._newest.put(rank, line)
 
-    def written(self, run: Run, query: MetricQuery, now: float) -> bytes:
+    def to_json(self, run: Run, query: MetricQuery, now: float) -> bytes:
         """The newest row of each process, by rank; with `after`, the oldest rows above it."""
         if query.after is None:
             rows = [line for _, line in sorted(self._newest.items())]

@@ -26,7 +26,6 @@ from launcher.cli.docs import docs
 from launcher.cli.given import written
 from launcher.cli.help import EXIT_CODES, SettingsCommand, feature_commands
 from launcher.cli.logs import logs
-from launcher.cli.look import look
 from launcher.cli.of_group import OfGroup, group_token
 from launcher.cli.plugin import plugin_path
 from launcher.cli.process import (
@@ -332,6 +331,6 @@ def _show_version(context: click.Context) -> None:
 token.add_command(token_view)
 _OTHERS = (token, tenant, rsh, wait_for, *cli_checks.COMMANDS, cli_runs.replay, report, docs)
 _FOR_OTHERS = (completion, plugin_path)
-_ABOUT_RUNS = (*cli_run_file.COMMANDS, *cli_runs.COMMANDS, logs, look, ui)
+_ABOUT_RUNS = (*cli_run_file.COMMANDS, *cli_runs.COMMANDS, logs, ui)
 for _command in (*_ABOUT_RUNS, *_OTHERS, *_FOR_OTHERS, *feature_commands()):
     main.add_command(_command)

@@ -12,7 +12,7 @@ from launcher.cli.given import KnownFlag, spelled_out
 from launcher.options import OrBare, SettingsOption
 from rendezvous.feature import declared
 from rendezvous.wire.errors import ExitCode
-from worker.settings import GROUPS
+from worker.options import GROUPS
 
 _COLUMN = 22
 
@@ -22,7 +22,6 @@ SECTIONS = {
         "init",
         "status",
         "logs",
-        "look",
         "ui",
         "cancel",
         "restart",
@@ -60,17 +59,23 @@ class WithExitCodes(click.Command):
             super().format_epilog(ctx, formatter)
             return
         with formatter.section("Exit codes (else the program's own, 128 + n for signal n)"):
-            formatter.write_dl([(f"{code.value:>3}", code.help) for code in ExitCode])
+            formatter.write_dl([(f"{code.value:>3}", code_help(code)) for code in ExitCode])
+
+
+def code_help(code: ExitCode) -> str:
+    """What it means, in the words of the feature that gives it where there is one."""
+    return next((one.codes[code] for one in declared() if code in one.codes), code.help)
 
 
 def feature_commands() -> list[click.Command]:
-    """The commands of the features; from now on each stands first under its heading."""
-    found = []
-    for feature in declared():
-        for heading, commands in feature.commands.items():
-            of_it = [one.load() for one in commands]
-            SECTIONS[heading] = (*(str(one.name) for one in of_it), *SECTIONS.get(heading, ()))
-            found += of_it
+    """The commands of the features; from now on each stands before the one that it names."""
+    found: list[click.Command] = []
+    for before, lazy in (pair for one in declared() for pair in one.commands.items()):
+        found.append(lazy.load())
+        for heading, names in SECTIONS.items():
+            if before in names:
+                at = names.index(before)
+                SECTIONS[heading] = (*names[:at], str(found[-1].name), *names[at:])
     return found
 
 

@@ -185,7 +185,6 @@ class Plan:
             grace_seconds=settings.grace,
             submit_retries=settings.submit_retries,
             max_restarts=settings.max_restarts,
-            stall_timeout_seconds=settings.stall_timeout if settings.stall == "end" else None,
             max_replacements=settings.max_replacements if settings.outlives_nodes else 0,
             fence_timeout_seconds=settings.fence_seconds if settings.outlives_nodes else None,
         )

@@ -28,6 +28,7 @@ from rendezvous.wire.run import RunSpec
 from rendezvous.wire.words import printable
 from worker.contracts import FRAMEWORKS
 from worker.contracts.variables import ProgramOptions
+from worker.options import specs_of
 
 _NEAR = ("127.0.0.1", "::1")
 
@@ -121,6 +122,7 @@ class Footing:
                 command_words=words,
                 nnodes_source=settings.source("nnodes"),
             ),
+            features=specs_of(settings),
             secrets=[*plan.given.secrets],
             registry=_where(self.place),
             token_sha256=[

@@ -56,6 +56,7 @@ from worker.contracts import FRAMEWORKS, check_command
 from worker.contracts.choice import FrameworkChoice
 from worker.contracts.own_restarts import refuse_two_counts
 from worker.contracts.warm import warm_words
+from worker.options import specs_of
 from worker.preflight.needs import read_config
 from worker.program.state_home import state_home, why_elsewhere
 from worker.settings import settle_framework
@@ -357,7 +358,7 @@ def _check_options(
 ) -> None:
     """Raise UsageError where an option does not fit COMMAND, or another option."""
     check_command(command, settings.framework)
-    _check_stall(settings)
+    specs_of(settings)
     if settings.warm == "on":
         warm_words(command, settings.framework, settings.rdzv_backend)
     refuse_two_counts(settings.max_restarts, command, settings.framework, environ)
@@ -378,17 +379,3 @@ def _end_notes(settings: LaunchSettings, command: Sequence[str]) -> list[str]:
         return [f"{source} has no effect with --framework {name}: {why}"]
     given = source.replace("--ends-with", f"--ends-with {settings.ends_with}", 1)
     raise UsageError(f"{given} has no use with --framework {name}: {why}", hint=hint)
-
-
-def _check_stall(settings: LaunchSettings) -> None:
-    """Raise UsageError where a run would be ended without a time, or a time has no use."""
-    if settings.stall == "end" and settings.stall_timeout is None:
-        raise UsageError(
-            "--stall end needs --stall-timeout: for how long nothing may move on any node",
-            hint="more than your longest checkpoint, evaluation or compilation takes, "
-            "such as --stall-timeout 1800",
-        )
-    if settings.stall != "end" and settings.stall_timeout is not None:
-        raise UsageError(
-            f"--stall-timeout has no use with --stall {settings.stall}", hint="add --stall end"
-        )

@@ -22,7 +22,7 @@ from launcher.run_file.fields import (
 from launcher.run_file.text import BadText, FileText, as_written, read_toml, read_yaml
 from rendezvous.frozen import frozen
 from rendezvous.wire.errors import UsageError
-from worker.settings import Settings
+from worker.options import Settings
 
 YAML = (".yaml", ".yml")
 """The endings of a run file that is YAML; any other one is TOML."""

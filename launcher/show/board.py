@@ -320,7 +320,7 @@ class LiveBoard:
         The cursor stays at its beginning, and whoever writes next erases it.
         """
         silent = self._outputs.silent_seconds(self._clock()) if self._outputs is not None else None
-        if silent is None or min(silent, status.running_seconds) < SILENT_SECONDS or status.stall:
+        if silent is None or min(silent, status.running_seconds) < SILENT_SECONDS or status.finding:
             return
         console = self._screen()
         words = one_line(f"rdzv: {living_words(status, silent)}")[: max(1, console.width - 1)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+from rendezvous.feature import locating_command
 from rendezvous.wire.run import RunStatus
 from rendezvous.wire.words import duration_text, spans_text
 
@@ -67,7 +68,8 @@ def living_words(status: RunStatus, silent_seconds: float) -> str:
     if silent_seconds == math.inf:
         return f"running {ran}, no output yet"
     if silent_seconds >= QUIET_SECONDS:
-        return f"quiet for {_time(silent_seconds)}: rdzv look {status.run}"
+        where = locating_command(status.run)
+        return f"quiet for {_time(silent_seconds)}" + f": {where}" * bool(where)
     return f"running {ran}, output {_time(silent_seconds)} ago"
 
 

@@ -28,7 +28,7 @@ DAY_SECONDS = 86_400.0
 _MOST_SECONDS = 0.3
 """What pruning may add to a launch; the next one goes on."""
 
-_OF_FEATURES = tuple(name for feature in declared() for name in feature.keeps)
+_OF_FEATURES = tuple(name for feature in declared() for name in feature.run_files)
 _WRITTEN = ("launch.json", "result.json", "journal.sqlite", "journal.sqlite-wal", *_OF_FEATURES)
 _FILES = re.compile(
     r"(launch|registry|result|status|table|report)\.json|run\.toml|secret|key\.pem"

@@ -18,7 +18,7 @@
     former-launches.jsonl    how the former launches ended, the newest first
     submissions/     rendered specs, where a scheduler needs them as files
 
-Features have further files there: `Feature.keeps`.
+Features have further files there: `Feature.run_files`.
 """
 
 from __future__ import annotations
@@ -322,7 +322,7 @@ class StateDir:
         left = [entry for entry in self.ledger.left() if entry.name in kept]
         names = [run_secret.RECORD, run_secret.FILE, "registry.json", "key.pem", "certificate.pem"]
         names += ["result.json", "status.json", "table.json", "report.json", RUN_FILE]
-        names += ["certificate.der", *(name for one in declared() for name in one.keeps)]
+        names += ["certificate.der", *(name for one in declared() for name in one.run_files)]
         names += [f"journal.sqlite{suffix}" for suffix in ("", "-wal", "-shm")]
         for name in names:
             (self.path / name).unlink(missing_ok=True)

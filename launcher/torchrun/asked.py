@@ -15,6 +15,7 @@ from rendezvous.wire.run import DEFAULT_PORT
 from rendezvous.wire.types import is_loopback
 from rendezvous.wire.words import did_you_mean, size_text
 from worker.contracts.plugin import PLUGIN
+from worker.options import not_observing
 from worker.settings import WorkerSettings
 
 CONF: Final = ("join_timeout", "last_call_timeout", "standby", "rank", "nproc", "is_host")
@@ -180,7 +181,7 @@ def node_settings(asked: Asked, node: Next, given: WorkerSettings) -> WorkerSett
         "early_start": "off",
         "warm": "off",
         "look": "off",
-        "stall": "off",
+        **not_observing(),
         "loopback": asked.alone,
     }
     if asked.join_timeout is not None:
@@ -212,8 +213,7 @@ def host_settings(asked: Asked, given: LaunchSettings) -> LaunchSettings:
         "max_restarts": 0,
         "standby": asked.standby,
         "grace": max(LEAST_GRACE_SECONDS, given.grace),
-        "stall": "off",
-        "stall_timeout": None,
+        **not_observing(),
         **_NOT_FOR_A_HOST,
     }
     if asked.join_timeout is not None:

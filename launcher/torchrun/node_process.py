@@ -67,8 +67,9 @@ from rendezvous.wire.run import Phase
 from worker.agent import AgentEnvironment, take_part, with_log_folder
 from worker.contracts.plugin import DEFAULT_ROLE
 from worker.offer.join_request import make_offer
+from worker.options import Settings
 from worker.program.hidden import hide_memory
-from worker.settings import Settings, WorkerSettings
+from worker.settings import WorkerSettings
 
 logger = logging.getLogger("worker.torchrun")
 

@@ -7,7 +7,6 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from launcher.run.requests import after_drain, after_restart, slot_of
-from launcher.ui.asked import look_of
 from launcher.ui.viewed import Viewed
 from rendezvous.wire.errors import BadRequest, Forbidden, NotFound, RdzvError
 from rendezvous.wire.words import printable
@@ -27,21 +26,19 @@ class Act(BaseModel):
 
 
 async def carry_out(viewed: Viewed, act: Act) -> object:
-    """Do it: answers Done, Look, or what a feature says. Raises RdzvError where it is refused.
+    """Do it: answers Done, or what a feature says. Raises RdzvError where it is refused.
 
     Whoever may see the page without acts holds no credential for any of these.
     """
     keys, run = viewed.keys, viewed.state_dir.run
     of_features = viewed.parts.acts()
-    if act.act not in ("look", "cancel", "restart", "drain", *of_features):
+    if act.act not in ("cancel", "restart", "drain", *of_features):
         raise BadRequest(f"this is not an act: {printable(act.act, 40)}")
     if keys.admin is None:
         raise Forbidden(
             "this page was started without acts",
             hint=f"start it with: rdzv ui {run} --ui-actions",
         )
-    if act.act == "look":
-        return await look_of(viewed)
     if act.act in of_features:
         async with viewed.registry(keys.look) as client:
             return await of_features[act.act](client)

@@ -1,4 +1,4 @@
-"""What the page asks for one view at a time: checks, the matrix, a node's environment, a look."""
+"""What the page asks for one view at a time: checks, the matrix, a node's environment."""
 
 from __future__ import annotations
 
@@ -6,30 +6,23 @@ import asyncio
 import base64
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
-from launcher.show.beside_ranks import beside_ranks
 from launcher.show.checks import in_words, rtt_line, total_words, with_numbers
-from launcher.show.look import frame_text, head_words, one_look, ranks_of, unseen_lines
 from launcher.show.variables import restart_facts, row_of_node, variables_of
-from launcher.ui.act_shapes import Look, Place
 from launcher.ui.parts import View
 from launcher.ui.shapes import Checks, Environment, Matrix
 from launcher.ui.viewed import Viewed
-from rendezvous.hang import groups_of, look_at
 from rendezvous.proof import pairs
 from rendezvous.proof.blame import nearest
 from rendezvous.talk.client import RegistryClient
 from rendezvous.wire.errors import NotFound
-from rendezvous.wire.look import RunLook, Stack
 from rendezvous.wire.run import Round, RunReport, RunStatus
 from rendezvous.wire.table import EndpointTable
-from rendezvous.wire.words import printable, slot_name, spans_text
+from rendezvous.wire.words import printable, slot_name
 
 OUTCOMES = ("not probed", "ok", *(kind.words for kind in pairs.OUTCOMES.values()))
 """What a byte of the matrix means, as the matrix on a terminal says it."""
-_MOST_FRAMES = 32
-_MOST_PLACES = 64
 _MOST_CHARACTERS = 600
 _OF_OUTCOME = {name: number for number, name in enumerate(("ok", *pairs.OUTCOMES), 1)}
 
@@ -152,39 +145,3 @@ async def _table(viewed: Viewed) -> tuple[EndpointTable, RunStatus | None]:
         f"run '{state.run}' has no endpoint table yet",
         hint="there is one once all nodes reach each other",
     )
-
-
-async def look_of(viewed: Viewed) -> Look:
-    """Where all ranks are now; the caller may ask for it. Raises RdzvError."""
-    run = viewed.state_dir.run
-    async with viewed.registry(viewed.keys.look) as client:
-        found = await one_look(client, run)
-    verdict = look_at(found, None)
-    return {
-        "sentence": printable(verdict.sentence, _MOST_CHARACTERS),
-        "next_step": printable(verdict.next_step.replace("logs RUN", f"logs {run}"), 600),
-        "places": _places(found),
-        "notes": [printable(line, _MOST_CHARACTERS) for line in unseen_lines(found)],
-    }
-
-
-def _places(found: RunLook) -> list[Place]:
-    """Those with the fewest ranks first, as whoever is alone is looked for."""
-    ranks: Mapping[int, object] = ranks_of(found)
-    groups = sorted(groups_of(found), key=lambda group: (len(group[0]), group[0]))
-    own = [
-        _place(members, head_words(members, found, ranks_of(found)), stack)
-        for members, stack in groups[:_MOST_PLACES]
-        if set(members) <= ranks.keys()
-    ]
-    beside = beside_ranks(found)[: _MOST_PLACES - len(own)]
-    return own + [_place(one.ranks, one.head, one.stack) for one in beside]
-
-
-def _place(ranks: Sequence[int], head: str, stack: Stack | None) -> Place:
-    frames = stack.frames[:_MOST_FRAMES] if stack is not None else []
-    return {
-        "ranks": spans_text(ranks),
-        "head": printable(head, _MOST_CHARACTERS),
-        "frames": [frame_text(one) for one in frames],
-    }

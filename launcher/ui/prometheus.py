@@ -78,10 +78,6 @@ def _is_beyond(slot: Slot, phase: PhaseName) -> float:
     return next(later, math.inf)
 
 
-def _stalled(state: State) -> Iterator[Sample]:
-    yield (state["head"]["run"],), bool(state["head"]["stall"])
-
-
 def _late(state: State) -> Iterator[Sample]:
     silent = [(slot["silent"], slot) for slot in state["slots"] if slot["silent"] is not None]
     silent.sort(key=lambda pair: (-pair[0], pair[1]["slot"]))
@@ -152,15 +148,6 @@ _OF_RUN: Final[tuple[Series, ...]] = (
             ("run", "phase"),
         ),
         _start,
-    ),
-    (
-        Family(
-            "rdzv_stalled",
-            "gauge",
-            "1: nothing moves, or one rank slows the others down; else 0.",
-            ("run",),
-        ),
-        _stalled,
     ),
     (
         Family(

@@ -89,7 +89,7 @@ class Head(TypedDict):
         trouble: What the registry itself has.
         silent_seconds: For how long the registry has not answered; None: it answers, or the run is
             over.
-        stall: What was found while nothing moved, or which rank is slow; empty: nothing.
+        finding: What was found while nothing moved, or which rank is slow; empty: nothing.
         silence: That nothing was printed or called, which nobody has judged; empty: it was.
         checks: What the checks have found, in two words: `8 ok`, `1 failed`; empty: not known.
         result: As `result.json` has it, once the run is over.
@@ -113,7 +113,7 @@ class Head(TypedDict):
     nodes: str
     trouble: str
     silent_seconds: float | None
-    stall: str
+    finding: str
     silence: str
     checks: str
     command: str

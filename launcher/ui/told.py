@@ -158,7 +158,7 @@ class Told:
         rank = end.result.rank if end.result is not None else None
         head["next_step"] = _next_step(end.next_step, self.facts.run, rank)
         head["result"] = end.result.model_dump(mode="json") if end.result is not None else None
-        head["over"], head["stall"], head["silence"], head["trouble"] = True, "", "", ""
+        head["over"], head["finding"], head["silence"], head["trouble"] = True, "", "", ""
         head["remaining"] = head["silent_seconds"] = None
         self._take_head(head)
         self._take_marks(end.result, None)
@@ -301,7 +301,7 @@ def _first_head(facts: LaunchFacts, waits_for: str) -> Head:
         "nodes": facts.nodes,
         "trouble": "",
         "silent_seconds": None,
-        "stall": "",
+        "finding": "",
         "silence": "",
         "checks": "",
         "command": in_one_line(shlex.join(facts.command)),
@@ -332,8 +332,8 @@ def _head_of(facts: LaunchFacts, status: RunStatus) -> Head:
     same = status.min_nodes == status.max_nodes
     head["nodes"] = facts.nodes or (str(status.max_nodes) if same else size)
     head["trouble"] = printable(status.trouble, _MOST_CHARACTERS)
-    stall, _, next_step = status.stall.partition("; try: ")
-    head["stall"] = printable(stall, _MOST_CHARACTERS)
+    found, _, next_step = status.finding.partition("; try: ")
+    head["finding"] = printable(found, _MOST_CHARACTERS)
     if result is None:
         head["next_step"] = _next_step(next_step, status.run)
     head["silence"] = printable(status.silence, _MOST_CHARACTERS)
@@ -350,7 +350,7 @@ def _next_step(words: str, run: str, rank: int | None = None) -> str:
 def _tone(status: RunStatus) -> Tone:
     if status.result is not None:
         return _tone_of(status.result.status)
-    waits = status.phase in _FORMING or status.stall or status.silence or status.ending
+    waits = status.phase in _FORMING or status.finding or status.silence or status.ending
     return "wait" if waits else "good"
 
 

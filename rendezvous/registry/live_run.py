@@ -11,24 +11,22 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from rendezvous.channel import Published
 from rendezvous.registry.journal import Record
 from rendezvous.registry.last_words import KeptWords
 from rendezvous.registry.log_views import Limits, LogViews
-from rendezvous.registry.looks import Looks
 from rendezvous.registry.news import News
 from rendezvous.registry.options import Options
 from rendezvous.registry.pacing import Pacing
 from rendezvous.registry.refused import RefusedJoins
 from rendezvous.registry.relay import Relay
-from rendezvous.registry.stalling import Stalling
+from rendezvous.registry.run_topics import RunTopics
 from rendezvous.registry.starts import StartTimes
-from rendezvous.registry.topics import Keeps
 from rendezvous.registry.waiters import Waiters
 from rendezvous.run import events
 from rendezvous.run.decision import Decision, Outcome, dump_entry
 from rendezvous.run.departures import notice_of
 from rendezvous.run.events import Event
+from rendezvous.run.features import Remark
 from rendezvous.run.fold import apply
 from rendezvous.run.leases import Key, Leases
 from rendezvous.run.protocol import decide
@@ -44,7 +42,7 @@ from rendezvous.serving.answers import Body
 from rendezvous.serving.trouble import Trouble
 from rendezvous.wire.errors import RegistryError
 from rendezvous.wire.log_view import ViewCall, ViewRequest
-from rendezvous.wire.look import LookCall
+from rendezvous.wire.question import Question
 from rendezvous.wire.run import EventLine, NodeState, Phase, RunSpec, RunStatus
 from rendezvous.wire.watch import poll_seconds
 
@@ -98,8 +96,6 @@ class LiveRun:
         self.nodes = Waiters()
         self.people = Waiters()
         self.starts, self.last_words = StartTimes(now), KeptWords()
-        self._kept: dict[str, Keeps] = {}
-        """By the name of its topic."""
         self._end_told, self._asking, self.importing = set[int](), set[int](), set[int]()
         self.refused_joins = RefusedJoins()
         self.relay: Relay | None = None
@@ -111,11 +107,11 @@ class LiveRun:
         self._has_ended = False
         self._idle = Body(b"")
         self._idle_at = float("-inf")
-        self.looks = Looks()
-        self.stalling = Stalling(self.looks, self.begin_look)
+        self.topics = RunTopics(self.now, self.nodes.wake_all)
+        self.store, self.questions = self.topics.store, self.topics.questions
         self.pacing = Pacing(self.nodes.wake_all)
-        self._look_told = 0
-        """Of the look in what a poll without news answers."""
+        self._question: Question | None = None
+        """The one in what a poll without news answers."""
         self.views = LogViews()
         self._view_told = 0
         """Of the newest view in that."""
@@ -217,7 +213,7 @@ class LiveRun:
         """Answer everyone who waits: this run is replaced, or the registry closes."""
         self.nodes.wake_all()
         self.people.wake_all()
-        self.looks.close()
+        self.topics.close()
         self.views.close()
         if self.relay is not None:
             self.relay.close()
@@ -232,28 +228,17 @@ class LiveRun:
         if self.away is not None:
             raise copy.copy(self.away)  # many may be told, and each raise adds to its traceback
 
-    def begin_look(self, now: float) -> LookCall:
-        """Ask the nodes where their ranks are; see `Looks.begin`."""
-        call = self.looks.begin(self.run, now)
-        self.nodes.wake_all()
-        return call
-
-    def kept(self, topic: Published) -> Keeps:
-        """What is kept of a topic."""
-        if (found := self._kept.get(topic.name)) is None:
-            found = self._kept[topic.name] = topic.keep.load()()
-        return found
-
     def open_view(self, request: ViewRequest, now: float, shared: Limits) -> ViewCall:
         """Ask nodes for their output; see `LogViews.open`."""
         call = self.views.open(self.run, request, now, shared)
         self.nodes.wake_all()
         return call
 
-    def knows(self, after: int, look: int, views: int, now: float) -> bool:
-        """Whether who knows these news, this look and this view is told nothing new now."""
+    def knows(self, after: int, question: int, views: int, now: float) -> bool:
+        """Whether who knows these news, this question and this view is told nothing new now."""
         self.idle(now)
-        asked = self._look_told in (0, look) and self._view_told in (0, views)
+        is_known = self._question is None or self._question.number == question
+        asked = is_known and self._view_told in (0, views)
         return asked and self.news_seq <= after
 
     @property
@@ -286,16 +271,15 @@ class LiveRun:
 
     def idle(self, now: float) -> Body:
         """What a poll without news answers: the reason of the moment, made twice a second."""
-        look = self.looks.open(now) or self.pacing.open(now)
+        question = self.topics.open(now) or self.pacing.open(now)
         newest = self.views.newest(now)
-        asked = (look, newest) == (self._look_told, self._view_told)
+        asked = (question, newest) == (self._question, self._view_told)
         fresh = now - self._idle_at < _IDLE_SECONDS and asked
         if self.news is not None and self.is_durable and not fresh:
-            words, topic = reason_and_topic(self.run, now, self.trouble(now))
-            self._look_told, self._view_told = look, newest
+            words, topic = reason_and_topic(self.run, now, self.trouble(now), self._remark(now))
+            self._question, self._view_told = question, newest
             changed: dict[str, Any] = {
-                "look": self._look_told or None,
-                "pace_before": self.pacing.asked_at(look),
+                "question": question,
                 "views": self.views.orders(now) or None,
                 "plan": None,
                 "table": None,
@@ -310,6 +294,9 @@ class LiveRun:
             self._idle_at = now
         return self._idle
 
+    def _remark(self, now: float) -> Remark | None:
+        return self.topics.remark(self.run, now)
+
     def trouble(self, now: float) -> str:
         """What keeps the registry from its work for this run just now."""
         return self.unwritten.words(now) or self._crowded()
@@ -322,6 +309,7 @@ class LiveRun:
             self.leases,
             slots=slots,
             trouble=self.trouble(now),
+            remark=self._remark(now),
             unwritten_seconds=self.unwritten.seconds(now),
             untold=self._untold(),
             importing=self.importing,

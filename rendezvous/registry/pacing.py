@@ -10,12 +10,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rendezvous import pace
-from rendezvous.registry.looks import LOOK_SECONDS, nodes_of
+from rendezvous.registry.questions import nodes_of
 from rendezvous.run import stragglers
 from rendezvous.run.events import Event
 from rendezvous.run.state import Run
-from rendezvous.wire.look import LookReport
+from rendezvous.wire.pace import PACE, PaceAnswer
+from rendezvous.wire.question import Question
 
+ANSWER_SECONDS = 5.0
+"""How long nodes may take to answer."""
 SECONDS_EACH = 0.01
 """More for each node: they answer one after the other, in a little less."""
 
@@ -63,7 +66,7 @@ class Pacing:
     def _ask(self, run: Run, now: float) -> None:
         self._number += 1
         awaited = set(nodes_of(run))
-        until = now + LOOK_SECONDS + len(awaited) * SECONDS_EACH
+        until = now + ANSWER_SECONDS + len(awaited) * SECONDS_EACH
         self._asked = _Asked(self._number, run.epoch, now, until, awaited)
         self._watch = pace.asked(self._watch, now)
         self._wake()
@@ -75,18 +78,18 @@ class Pacing:
         self._watch, news = pace.judged(self._watch, pace.judge(groups), before, now)
         return [] if news is None else [stragglers.noted(run, news.straggler)]
 
-    def open(self, now: float) -> int:
-        """The number under which the nodes are asked now; 0: they are not."""
-        return 0 if self._asked.is_over(now) else self._asked.number
+    def open(self, now: float) -> Question | None:
+        """What the nodes are asked now: the calls that their ranks have made before this moment of
+        the registry's clock."""
+        asked = self._asked
+        if asked.is_over(now):
+            return None
+        return Question(number=asked.number, topic=PACE, data={"before": asked.began_at})
 
-    def asked_at(self, number: int) -> float | None:
-        """When they were asked under this number; None: that is another look."""
-        return self._asked.began_at if number and number == self._asked.number else None
-
-    def take(self, slot: int, report: LookReport, now: float) -> None:
+    def take(self, slot: int, report: PaceAnswer, now: float) -> None:
         """Merge what a node answers; what comes late, or again, is left out."""
         asked = self._asked
-        if report.look != asked.number or report.epoch != asked.epoch or asked.is_over(now):
+        if report.number != asked.number or report.epoch != asked.epoch or asked.is_over(now):
             return
         if slot in asked.awaited:
             asked.awaited.discard(slot)

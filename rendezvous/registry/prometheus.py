@@ -15,7 +15,7 @@ from rendezvous.feature import declared
 from rendezvous.prometheus import Family, Histogram
 from rendezvous.registry.live_run import LiveRun
 from rendezvous.registry.service import Service
-from rendezvous.registry.topics import published
+from rendezvous.registry.topics import counted
 from rendezvous.version import rdzv_version
 from rendezvous.wire.run import Phase
 
@@ -27,7 +27,6 @@ _STATUSES = ("ok", "failed", "cancelled")
 COUNTERS: Final = {
     "joins": "Joins of nodes with a valid token.",
     "watches": "Watches of nodes: each node has one open at a time.",
-    "looks": "Requests to look where all ranks of a run are.",
     "views": "Requests to view what programs print.",
     "reports": "Reports of nodes, such as probes, acknowledgements and exits.",
     "last_words": "Parts of the last output of failed programs.",
@@ -38,7 +37,7 @@ COUNTERS: Final = {
     "moves": "Runs that were given to another replica.",
     "fenced": "Runs that another replica had taken.",
     "journal_errors": "Heartbeats that the shared journal did not answer, and commits that failed.",
-    **{topic.name: topic.counts for topic in published(declared()) if topic.counts},
+    **{topic.name: topic.counts for topic in counted(declared())},
 }
 """The help of each of the service's counters."""
 

@@ -28,7 +28,7 @@ from rendezvous.registry.retention import Retention
 from rendezvous.registry.runs import Runs
 from rendezvous.registry.sweep import due_now, seconds_until_sweep
 from rendezvous.registry.tenants import Tenants
-from rendezvous.registry.topics import published
+from rendezvous.registry.topics import counted
 from rendezvous.run import events
 from rendezvous.run.events import Event
 from rendezvous.wire.errors import (
@@ -53,7 +53,6 @@ _FAILED = "the registry failed; see its log"
 _COUNTERS = (
     "joins",
     "watches",
-    "looks",
     "views",
     "reports",
     "last_words",
@@ -116,7 +115,7 @@ class Sequencer:
         self.standstill = ""
         """Why nothing can be decided for the time being."""
         self._standstill_hint = ""
-        topics = (topic.name for topic in published(declared()) if topic.counts)
+        topics = (topic.name for topic in counted(declared()))
         self.counters = dict.fromkeys((*_COUNTERS, *topics), 0)
         self.meters = Meters(clock)
         self.view_limits = Limits()

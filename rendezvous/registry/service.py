@@ -316,14 +316,14 @@ class Service:
         live: LiveRun,
         after: int,
         has: str | None = None,
-        look: int = 0,
+        question: int = 0,
         views: int = 0,
         wait: float | None = None,
     ) -> Body:
-        """What is new to who knows so much, has this table, and was told of this look and view; a
+        """What is new to who knows so much, has this table, and knows of this question and view; a
         node is not made to wait longer than the seconds that it expects."""
         self.counters["watches"] += 1
-        if live.knows(after, look, views, live.now()) and not self.closing.is_set():
+        if live.knows(after, question, views, live.now()) and not self.closing.is_set():
             await live.nodes.wait(min(live.leases.poll, math.inf if wait is None else wait))
         live.check_is_here()
         if self.closing.is_set() or live.news is None:

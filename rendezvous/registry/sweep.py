@@ -34,7 +34,7 @@ def _of(live: LiveRun, now: float) -> list[Event]:
     found = [_with_trouble(event, live, now) for event in due(live.run, now, live.leases)]
     if now - live.launcher_at > _LAUNCHER_SECONDS:
         found += launcher_gone(live.run)
-    found += live.stalling.events(live.run, now)
+    found += live.topics.events(live.run, now)
     found += live.pacing.events(live.run, now)
     return found
 

@@ -6,19 +6,22 @@ from typing import Any, NamedTuple, Protocol
 
 from pydantic import BaseModel
 
-from rendezvous.channel import Published
+from rendezvous.channel import Asked, Newest, Published
 from rendezvous.feature import Feature
-from rendezvous.run.state import Run
+from rendezvous.registry.questions import Questions
+from rendezvous.run.events import Event
+from rendezvous.run.features import Remark
+from rendezvous.run.state import Node, Run
 
 
-class Sent(NamedTuple):
+class Received(NamedTuple):
     """A message that has come.
 
     Attributes:
         run: The run as it is now.
         slot: Of the node that has sent it, and its `incarnation`.
         message: An instance of the topic's `message`.
-        now: Seconds, by the run's clock.
+        now: Seconds, by the run's clock, which is monotonic.
     """
 
     run: Run
@@ -28,21 +31,79 @@ class Sent(NamedTuple):
     now: float
 
 
-class Keeps(Protocol):
+class TopicStore(Protocol):
     """What a run keeps of a published topic."""
 
-    def take(self, sent: Sent) -> tuple[BaseModel | None, int]:
+    def receive(self, received: Received) -> tuple[BaseModel | None, int]:
         """Keep of a message what is worth it. Raises RdzvError.
 
         Returns:
             The answer to the node, None for the usual one, and how much is to be counted.
         """
 
-    def written(self, run: Run, query: Any, now: float) -> bytes:
+    def to_json(self, run: Run, query: Any, now: float) -> bytes:
         """What a reader gets, as JSON of the topic's `shown`."""
+
+
+class NewestOfNodes:
+    """The newest bytes of each node, bounded all together; those of a node that was in its slot
+    before do not count."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._newest = Newest[int](most_bytes)
+        self._came: dict[int, tuple[int, float]] = {}
+
+    def put(self, received: Received, data: bytes) -> None:
+        """Keep them in place of what the node has sent before. Raises TooLarge."""
+        self._newest.put(received.slot, data)
+        self._came[received.slot] = (received.incarnation, received.now)
+
+    def get(self, slot: int, node: Node, now: float) -> tuple[bytes, float] | None:
+        """The bytes of the node that is in a slot, and their age in seconds."""
+        incarnation, at = self._came.get(slot, (0, 0.0))
+        if incarnation != node.incarnation or (data := self._newest.get(slot)) is None:
+            return None
+        return data, max(0.0, now - at)
+
+
+class JudgePort(Protocol):
+    """What a judge is given of its run."""
+
+    def now(self) -> float:
+        """Seconds, by the run's clock."""
+
+    def store(self, topic: Published) -> Any:
+        """What is kept of a topic."""
+
+    def questions(self, topic: Asked) -> Questions:
+        """The questions of a topic."""
+
+
+class Judge(Protocol):
+    """What a feature decides about one run from what its nodes have sent and answered.
+
+    `Feature.judge` makes it from a `JudgePort`.
+    """
+
+    def events(self, run: Run, now: float) -> list[Event]:
+        """What has become known, `Noted` or `StopAsked`; called some times a second."""
+
+    def remark(self, run: Run, now: float) -> Remark | None:
+        """What a person is shown while the programs run."""
 
 
 def published(features: tuple[Feature, ...]) -> list[Published]:
     """The topics on which nodes send messages."""
     found = (topic for feature in features for topic in feature.topics)
     return [topic for topic in found if isinstance(topic, Published)]
+
+
+def asked(features: tuple[Feature, ...]) -> list[Asked]:
+    """The topics on which nodes are asked."""
+    found = (topic for feature in features for topic in feature.topics)
+    return [topic for topic in found if isinstance(topic, Asked)]
+
+
+def counted(features: tuple[Feature, ...]) -> list[Published | Asked]:
+    """The topics of which a registry counts something."""
+    return [topic for feature in features for topic in feature.topics if topic.counts]

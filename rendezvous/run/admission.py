@@ -25,7 +25,6 @@ from rendezvous.wire.reports import (
     ExitReport,
     LeaveReport,
     ProgressReport,
-    QuietReport,
     RefuseReport,
     Report,
     WorldReport,
@@ -72,11 +71,6 @@ def decide_report(
         if node.state in OVER or departures.is_known(run, slot, report, now):
             return None
         return events.Departs(slot=slot_index, incarnation=incarnation, report=report)
-    if isinstance(report, QuietReport):
-        said = (node.quiet_since is None, node.quiet_early)
-        if node.state in OVER or (report.seconds is None, report.early) == said:
-            return None
-        return events.Quieted(slot=slot_index, incarnation=incarnation, report=report)
     if isinstance(report, WorldReport):
         if node.state in OVER or tuple(report.worlds) == run.worlds.get(slot_index):
             return None

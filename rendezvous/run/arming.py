@@ -135,8 +135,6 @@ def go_if_ready(run: Run, now: float) -> str:
     for member in run.members():
         node, left_out = member.its_node, run.attempt.left_out.get(member.index)
         node.state = NodeState.RELEASED if left_out else NodeState.RUNNING
-        if node.quiet_since is not None or node.quiet_early:
-            node.quiet_since, node.quiet_early = None, False
         if left_out:
             member.problem = left_out.words
     if run.spec.outlives_nodes:

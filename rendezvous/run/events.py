@@ -21,7 +21,6 @@ from rendezvous.wire.reports import (
     DepartReport,
     ExitReport,
     ProgressReport,
-    QuietReport,
     RefuseReport,
     WorldReport,
 )
@@ -160,13 +159,6 @@ class DepartureDue(Wire):
     """A node goes soon: the programs have to end now to do so together."""
 
     kind: Literal["departure_due"] = "departure_due"
-
-
-class Quieted(NodeEvent):
-    """Nothing moves on a node, or something does again."""
-
-    kind: Literal["quiet"] = "quiet"
-    report: QuietReport
 
 
 class WorldsReported(NodeEvent):
@@ -322,7 +314,6 @@ Event = Annotated[
     | Exited
     | Departs
     | DepartureDue
-    | Quieted
     | WorldsReported
     | Noted
     | StopAsked

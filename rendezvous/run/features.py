@@ -7,7 +7,7 @@ by it. No feature is known by name.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -15,9 +15,31 @@ from rendezvous.run import events
 from rendezvous.run.decision import Outcome
 from rendezvous.run.moves import begin_stop, failure
 from rendezvous.run.state import Run
-from rendezvous.wire.run import EpochEnd, Result
+from rendezvous.wire.run import EpochEnd, Result, Suspect
 
 M = TypeVar("M", bound=BaseModel)
+
+
+class Remark(NamedTuple):
+    """What a feature that looks on has a person shown while the programs run.
+
+    Attributes:
+        finding: What was found, with the time that has passed.
+        lasting: The same, or `silence`, without times: it changes only when something happens.
+        next_step: What to do about it; empty: nothing.
+        suspect: Whom it names, where that is one rank or one node.
+        silence: That nothing was printed or called for a while, of which nobody has judged why.
+    """
+
+    finding: str = ""
+    lasting: str = ""
+    next_step: str = ""
+    suspect: Suspect | None = None
+    silence: str = ""
+
+    def words(self, *, times: bool) -> str:
+        """As the reason of the run has it."""
+        return "; ".join(filter(None, (self.finding, self.silence))) if times else self.lasting
 
 
 def without(notes: Mapping[str, events.Noted], feature: str) -> dict[str, events.Noted]:

@@ -11,7 +11,6 @@ from rendezvous.wire.reports import (
     AckReport,
     DepartReport,
     ProgressReport,
-    QuietReport,
     RefuseReport,
     WorldReport,
 )
@@ -63,15 +62,7 @@ class PhaseRules:
     admits: Admits = Admits.NOBODY
     is_forming: bool = False
     reports: tuple[
-        type[
-            AckReport
-            | DepartReport
-            | ProbeReport
-            | ProgressReport
-            | QuietReport
-            | RefuseReport
-            | WorldReport
-        ],
+        type[AckReport | DepartReport | ProbeReport | ProgressReport | RefuseReport | WorldReport],
         ...,
     ] = ()
     task: str = ""
@@ -106,9 +97,7 @@ RULES: Final = {
         limit="arm_timeout_seconds",
         cause=Cause.ARMING_FAILED,
     ),
-    Phase.RUNNING: PhaseRules(
-        Awaits.PROGRAMS, reports=(ProgressReport, DepartReport, QuietReport, WorldReport)
-    ),
+    Phase.RUNNING: PhaseRules(Awaits.PROGRAMS, reports=(ProgressReport, DepartReport, WorldReport)),
     Phase.RESTARTING: PhaseRules(Awaits.TIME, Admits.REPLACEMENTS, is_forming=True),
     Phase.FINISHED: PhaseRules(Awaits.NOTHING),
 }

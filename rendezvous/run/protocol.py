@@ -54,7 +54,6 @@ from rendezvous.run import (
     refusals,
     restarts,
     running,
-    stalls,
     verifying,
     worlds,
 )
@@ -237,7 +236,6 @@ _MOVES: dict[str, Callable[[Run, Any, float], Outcome]] = {
     "exited": running.exited,
     "departs": departures.departs,
     "departure_due": departures.departure_due,
-    "quiet": stalls.quieted,
     "worlds": worlds.reported,
     "noted": features.noted,
     "stop_asked": features.stop_asked,

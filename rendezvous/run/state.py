@@ -49,8 +49,6 @@ class Node(Tracked):
         source: From which address the registry saw it join, `here`: its own; empty: unknown.
         reported: The last epoch whose end it has told.
         departure: What it has said of its departure, if it will go.
-        quiet_since: Since when nothing moves on it, as it has said; None: something does.
-        quiet_early: Its program has not come to its first collectives, so that this says little.
         silent_since: Of one that was lost: when it was last heard of; None: it is known to be gone.
     """
 
@@ -67,8 +65,6 @@ class Node(Tracked):
     progress_is_over: bool = False
     reported: int = -1
     departure: Departure | None = None
-    quiet_since: float | None = None
-    quiet_early: bool = False
     silent_since: float | None = None
 
     @property

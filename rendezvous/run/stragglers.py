@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from rendezvous.feature import locating_command
 from rendezvous.pace import Straggler
 from rendezvous.run import events, features
 from rendezvous.run.state import Run, who
-from rendezvous.wire.run import Phase
+from rendezvous.wire.run import Phase, Suspect
 from rendezvous.wire.types import Wire
 from rendezvous.wire.words import seconds_text
 
 FEATURE = "stragglers"
 _TRY = (
-    "see where it is and what it prints with 'rdzv look {run}' and 'rdzv logs {run} {option}'; it "
-    "may have more data than the others, or a slower disk, CPU or GPU"
+    "see {first}'rdzv logs {run} {option}'; it may have more data than the others, or a slower "
+    "disk, CPU or GPU"
 )
 
 
@@ -68,15 +69,22 @@ def noted(run: Run, straggler: Straggler | None) -> events.Noted:
     )
     node = run.starts.numbers.get(slow.slot)  # also of one that has just been lost
     option = f"--node {node}" if slow.rank is None else f"--rank {slow.rank}"
-    words = f"{_sentence(run, slow)}; try: {_TRY.format(run=run.id, option=option)}"
+    where = locating_command(run.id)
+    first = (
+        f"where it is and what it prints with '{where}' and " if where else "what it prints with "
+    )
+    words = f"{_sentence(run, slow)}; try: {_TRY.format(first=first, run=run.id, option=option)}"
     data = slow.model_dump(mode="json")
     return events.Noted(feature=FEATURE, words=words, slot=slow.slot, data=data)
 
 
-def words_of(run: Run) -> str:
-    """What `status` adds; empty: nothing."""
-    slow = found_in(run)
-    return f"; {_sentence(run, slow)}" if slow is not None else ""
+def remark_of(run: Run) -> features.Remark | None:
+    """What a person is shown of it; None: nobody makes the others wait."""
+    if (slow := found_in(run)) is None:
+        return None
+    words = _sentence(run, slow)
+    suspect = Suspect(slot=slow.slot, rank=slow.rank, slow=True)
+    return features.Remark(finding=words, lasting=words, suspect=suspect)
 
 
 def _name(run: Run, slow: Slow) -> str:

@@ -6,11 +6,12 @@ import math
 import zlib
 from collections.abc import Collection, Mapping, Sequence
 
-from rendezvous.run import fences, refusals, stalls, stragglers, worlds
+from rendezvous.run import fences, refusals, stragglers, worlds
 from rendezvous.run.decision import Outcome
 from rendezvous.run.departures import notice_of
 from rendezvous.run.ends import first_failed, words_of_failure
 from rendezvous.run.events import Event, Progressed, SlotChanged
+from rendezvous.run.features import Remark
 from rendezvous.run.leases import Leases
 from rendezvous.run.missing import failed_before
 from rendezvous.run.phases import Awaits
@@ -115,13 +116,17 @@ def _retired(run: Run) -> list[int]:
     return [i for i, node in nodes if node is not None and node.state is NodeState.RELEASED]
 
 
-def reason_and_topic(run: Run, now: float, trouble: str = "") -> tuple[str, int]:
+def reason_and_topic(
+    run: Run, now: float, trouble: str = "", remark: Remark | None = None
+) -> tuple[str, int]:
     """The sentence, and a number that changes with it, but not with the times in it."""
-    untimed = reason(run, now, trouble, times=False)
-    return reason(run, now, trouble), zlib.crc32(untimed.encode())
+    untimed = reason(run, now, trouble, remark, times=False)
+    return reason(run, now, trouble, remark), zlib.crc32(untimed.encode())
 
 
-def reason(run: Run, now: float, trouble: str = "", *, times: bool = True) -> str:
+def reason(
+    run: Run, now: float, trouble: str = "", remark: Remark | None = None, *, times: bool = True
+) -> str:
     """One sentence that says what the run is waiting for, or how it ended.
 
     Before the go a trouble of the registry itself is what it waits for: nodes that are missing may
@@ -140,7 +145,7 @@ def reason(run: Run, now: float, trouble: str = "", *, times: bool = True) -> st
             last = run.starts.ended[-1]
             return f"{last.message}; {last.then}{_left(run, now, times)}"
         case _:
-            return _reason_running(run, now, times)
+            return _reason_running(run, now, times, _remark(run, remark))
 
 
 def _reason_reporting(run: Run, now: float, times: bool) -> str:
@@ -168,7 +173,15 @@ def _fence_seconds(run: Run, now: float) -> float:
     return max(0.0, max((one.until for one in fences.holding(run)), default=now) - now)
 
 
-def _reason_running(run: Run, now: float, times: bool) -> str:
+def _remark(run: Run, found: Remark | None) -> Remark:
+    """Join what was found with who makes the others wait; where nothing moves, nobody does."""
+    slow = stragglers.remark_of(run)
+    if slow is None or found is None or found.finding:
+        return found or slow or Remark()
+    return slow._replace(silence=found.silence, lasting=f"{slow.lasting}; {found.lasting}")
+
+
+def _reason_running(run: Run, now: float, times: bool, remark: Remark) -> str:
     failed = first_failed(run) if run.stop else None
     if failed is not None:
         return f"{words_of_failure(failed)}; the others are being stopped"
@@ -181,9 +194,7 @@ def _reason_running(run: Run, now: float, times: bool) -> str:
     count = len(run.table.rows) if run.table else 0
     late = late_to_end(run, now)
     if not late:
-        more = stalls.words_of(run, now, times=times) or stragglers.words_of(run)
-        if silence := stalls.silence_of(run, now, times=times):
-            more += f"; {silence}"
+        more = remark.words(times=times) and f"; {remark.words(times=times)}"
         if run.world is not None:
             more = f"; {worlds.words_of(run.world, over=False)}{more}"
         return f"running on {count} node{'s' * (count != 1)}{more}"
@@ -350,15 +361,18 @@ def run_status(
     *,
     slots: bool = True,
     trouble: str = "",
+    remark: Remark | None = None,
     unwritten_seconds: float = 0.0,
     untold: Sequence[int] = (),
     importing: Collection[int] = (),
     wants_secrets: bool = False,
 ) -> RunStatus:
-    """Everything that a person wants to see; `trouble` is what the registry itself has, `importing`
-    the slots whose ranks import torch, `wants_secrets` that its launcher is to send them."""
+    """Everything that a person wants to see; `trouble` is what the registry itself has, `remark`
+    what a feature has shown, `importing` the slots whose ranks import torch."""
     sealed = {row.slot: row.address for row in run.table.rows} if run.table and slots else {}
-    words, topic = reason_and_topic(run, now, trouble)
+    words, topic = reason_and_topic(run, now, trouble, remark)
+    found = _remark(run, remark)
+    hint = f"; try: {found.next_step}" if found.next_step else ""
     if leases.is_holding(now):
         words = f"{_OWN_DOUBT}; {words}"
     return RunStatus(
@@ -385,9 +399,9 @@ def run_status(
         result=run.result,
         everyone_left=everyone_left(run),
         ending=bool(late_to_end(run, now)),
-        stall=_stall(run, now),
-        suspect=stalls.suspect_of(run),
-        silence=stalls.silence_of(run, now, times=True),
+        finding=f"{found.finding}{hint}",
+        suspect=found.suspect,
+        silence=found.silence,
         restarts=run.starts.used,
         max_restarts=run.spec.limits.max_restarts,
         replacements=run.starts.replaced,
@@ -399,14 +413,6 @@ def run_status(
         importing=_importing(run, importing),
         features={name: note.data for name, note in run.notes.items()},
     )
-
-
-def _stall(run: Run, now: float) -> str:
-    """What looks have found while the programs run, with the next step where there is one."""
-    words = stalls.words_of(run, now, times=True) or stragglers.words_of(run)
-    found = stalls.found_in(run) if words else None
-    hint = f"; try: {found.next_step}" if found is not None and found.next_step else ""
-    return f"{words.removeprefix('; ')}{hint}"
 
 
 def _slot_status(

@@ -45,7 +45,6 @@ from rendezvous.wire.reports import (
     AckReport,
     DepartReport,
     ExitReport,
-    QuietReport,
     Report,
     ReportReply,
 )
@@ -76,8 +75,6 @@ R = TypeVar("R", bound=Report)
 def aged(report: R, seconds: float) -> R:
     """The report as it is told so much later: the registry judges by age who failed first, and a
     node that will go has so much less time."""
-    if isinstance(report, QuietReport) and report.seconds is not None:
-        return report.model_copy(update={"seconds": report.seconds + seconds})
     if isinstance(report, DepartReport):
         return report.model_copy(update={"seconds": max(0.0, report.seconds - seconds)})
     if not isinstance(report, ExitReport):
@@ -235,7 +232,7 @@ class RegistryClient:
         after: int,
         poll: float,
         brings: AckReport | ExitReport | None = None,
-        look: int = 0,
+        question: int = 0,
         views: int = 0,
         importing: bool = False,
     ) -> NodeView:
@@ -244,7 +241,7 @@ class RegistryClient:
         The answer to one that brings something says that it is taken in. It comes within `poll`
         seconds, if the registry is there.
         """
-        asked = f"&look={look}" * bool(look) + f"&views={views}" * bool(views)
+        asked = f"&question={question}" * bool(question) + f"&views={views}" * bool(views)
         asked += "&importing=1" * importing
         asked += f"&wait={round(min(poll, LONGEST_POLL_SECONDS), 2):g}"
         path = f"/v1/runs/{run}/nodes/{slot}/watch?after={after}{asked}"
@@ -275,7 +272,7 @@ class RegistryClient:
         """Send a node's message on a topic; what is lost on the way may be sent again."""
         body = message.model_dump(mode="json", exclude_defaults=True)
         reply: type[BaseModel] = topic.reply.load()
-        return await self.ask(reply, "POST", f"/v1/runs/{run}/nodes/{slot}/{topic.sent}", body)
+        return await self.ask(reply, "POST", f"/v1/runs/{run}/nodes/{slot}/{topic.path}", body)
 
     async def relay_give(self, run: str, slot: int, parcels: list[Parcel]) -> RelayReply:
         """Send frames of remote commands to other nodes."""
@@ -335,7 +332,8 @@ class RegistryClient:
 
     async def topic(self, topic: Published, run: str, **query: int) -> Any:
         """What the registry keeps of a topic, as its `shown`."""
-        path, shown = f"/v1/runs/{run}/{topic.name}", topic.shown.load()
+        assert topic.response is not None
+        path, shown = f"/v1/runs/{run}/{topic.name}", topic.response.load()
         return await self.ask(shown, "GET", path, params=query or None)
 
     async def table(self, run: str, digest: str) -> EndpointTable:

@@ -108,7 +108,7 @@ class ExitCode(IntEnum):
         "a check failed: on a node, between the nodes, or of the network that NCCL uses",
     )
     PREEMPTED = 88, "the scheduler preempted a worker run: it took the machine back", True
-    STALLED = 89, "nothing moved any more on any node for as long as '--stall-timeout' allows", True
+    STALLED = 89, "nothing moved any more on any node for as long as the launch allows", True
     WRONG_WORLD = 90, "with '--strict': the ranks did not all join one job"
 
 

@@ -12,8 +12,11 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from rendezvous.wire.evidence import Rank
+from rendezvous.wire.question import Answer
 from rendezvous.wire.types import OutputLine, ShortWords, Wire
 
+PACE = "pace"
+"""The topic of the question."""
 MAX_PACE_CALLS = 2_000
 """Of a process group: as many as torch's recorder keeps."""
 MAX_PACE_GROUPS = 64
@@ -70,6 +73,12 @@ class Pace(Wire):
     )
     arrivals: Annotated[list[Arrivals], Field(max_length=MAX_PACE_GROUPS)] = []
     receives: Annotated[list[Receives], Field(max_length=512)] = []
+
+
+class PaceAnswer(Answer):
+    """When the ranks of this node called their collectives."""
+
+    pace: Pace | None = None
 
 
 class ClockReply(Wire):

@@ -86,17 +86,6 @@ class DepartReport(Wire):
     drained: bool = Field(False, description="A person asked for it with 'rdzv drain'.")
 
 
-class QuietReport(Wire):
-    """Nothing moves on this node, or something does again: see `worker.agent.quiet`."""
-
-    kind: Literal["quiet"] = "quiet"
-    epoch: int
-    seconds: Seconds | None = Field(None, description="For so long; none: it moves again.")
-    early: bool = Field(
-        False, description="Before the first collectives, where silence alone says little."
-    )
-
-
 class WorldReport(Wire):
     """The ranks of this node are in a world that cannot be the table's, or are in it now."""
 
@@ -118,7 +107,6 @@ Report = Annotated[
     | ProgressReport
     | ExitReport
     | DepartReport
-    | QuietReport
     | WorldReport
     | LeaveReport,
     Field(discriminator="kind"),

@@ -202,7 +202,6 @@ class Limits(BaseModel):
     grace_seconds: Seconds = 10.0
     submit_retries: Annotated[int, Field(ge=0, le=100)] = 1
     max_restarts: Annotated[int, Field(ge=0, le=10_000)] = 0
-    stall_timeout_seconds: Seconds | None = None
     max_replacements: Annotated[int, Field(ge=0, le=10_000)] = 0
     fence_timeout_seconds: Seconds | None = None
 
@@ -359,14 +358,14 @@ class RunStatus(Wire):
         False,
         description="Running: some programs ended well; `reason` names the nodes that did not.",
     )
-    stall: str = Field(
+    finding: str = Field(
         "", description="Running: that nothing moves, or who makes the others wait; and what to do."
     )
     importing: list[int] = Field(
         [], description="Running: the nodes with a rank that is still importing torch."
     )
     suspect: Suspect | None = Field(
-        None, description="Whom `stall` names, where it is one rank or one node."
+        None, description="Whom `finding` names, where it is one rank or one node."
     )
     silence: str = Field(
         "", description="Running: no output and no collective for a while; why is not judged yet."

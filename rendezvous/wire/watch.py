@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import Field, TypeAdapter
 
 from rendezvous.wire.log_view import ViewOrder
+from rendezvous.wire.question import Question
 from rendezvous.wire.run import Phase, RestartFacts, Result
 from rendezvous.wire.table import EndpointTable, canonical_json, digest_of
 from rendezvous.wire.types import Wire, Words
@@ -73,14 +74,7 @@ class NodeView(Wire):
     notice: DepartureNotice | None = Field(
         None, description="A node will go; programs may save their state."
     )
-    look: int | None = Field(
-        None, description="The number of a look: the node answers where its ranks are."
-    )
-    pace_before: float | None = Field(
-        None,
-        description="Of a look: the node answers only when its ranks called their collectives "
-        "before this moment of the registry's clock.",
-    )
+    question: Question | None = Field(None, description="The node answers it, once.")
     views: list[ViewOrder] | None = Field(
         None, description="Who looks at output now: nodes that have it send it, the newest last."
     )

@@ -16,7 +16,7 @@ from pydantic_core import to_json
 from rendezvous.feature import declared
 from rendezvous.registry.app import make_app
 from rendezvous.registry.journal import MemoryJournal
-from rendezvous.registry.topics import published
+from rendezvous.registry.topics import asked, published
 from rendezvous.talk.credentials import (
     SERVER_NAME,
     Credential,
@@ -35,8 +35,8 @@ from tests.support.served import OPERATOR, SECRET, FakeClock, Served, ask
 from tests.support.wire_fields import stored
 
 GENERATION_2: dict[str, Any] = {"generation": 2, "join_id": "join-0-of-generation-2"}
-LOOK = 1
-"""No look has this number: an answer to it changes nothing."""
+QUESTION = 1
+"""No question has this number: an answer to it changes nothing."""
 VIEW = 1
 """Nor has any view this one."""
 SILENCE = 0.4
@@ -46,7 +46,11 @@ TENANTS = {"team": "team-", "other team": "team2-", "former team": "former-", "s
 """Their prefixes, by name."""
 KEPT = [(one, one.query and one.query.load()()) for one in published(declared())]
 """What features publish, each with the query of a reader who knows nothing."""
-MESSAGES = {topic.sent: stored(topic.message) for topic, _ in KEPT}
+ASKED = asked(declared())
+"""What features ask."""
+MESSAGES = {topic.path: stored(topic.message) for topic, _ in KEPT} | {
+    topic.name: stored(topic.answer) | {"number": QUESTION} for topic in ASKED
+}
 """By the last part of a path, the message that is stored for it."""
 
 
@@ -191,7 +195,7 @@ class Stage:
                 "code": "contract",
                 "reason": "no such program",
             },
-            ("POST", "/v1/runs/{run}/nodes/{node}/looks"): {"look": LOOK, "epoch": 2},
+            ("POST", "/v1/runs/{run}/nodes/{node}/pace"): {"number": QUESTION, "epoch": 2},
             ("POST", "/v1/runs/{run}/nodes/{node}/words"): {
                 "epoch": 1,
                 "node": 0,
@@ -220,11 +224,13 @@ class Stage:
             for incarnation in (1, 2, 3)
         ]
         told = [
-            host.kept(topic).written(host.run, query, 0.0)
+            host.store(topic).to_json(host.run, query, 0.0)
+            if topic.response is not None
+            else repr(vars(host.store(topic))).encode()
             for host in hosts
             for topic, query in KEPT
         ]
-        told += [host.looks.written(0, now).plain for host in hosts]
+        told += [host.questions(one).written(0, now).plain for host in hosts for one in ASKED]
         told += [repr(host.views.orders(now)).encode() for host in hosts]
         told += [b"%d" % host.relay.held_bytes if host.relay else b"" for host in hosts]
         told += [host.last_words.after(0) for host in hosts]

@@ -35,7 +35,7 @@ ROUTES = [
         ("GET", f"/ui-api/runs/{RUN}/{view}")
         for view in (
             *("state", "stream", "changes", "checks", "matrix", "events", "environment", "logs"),
-            *(one for feature in runs.features().values() for one in feature.TEXTS),
+            *runs.of_features(4),
         )
     ),
     ("POST", f"/ui-api/runs/{RUN}/acts"),

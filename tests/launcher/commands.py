@@ -37,12 +37,7 @@ from tests.support.courses import one_line
 
 PLACE = RegistryPlace(("10.4.0.9", "fd00::7"), 29_607)
 NOW = 1_790_000_000.0
-OF_FEATURES = [
-    str(one.load().name)
-    for feature in declared()
-    for commands in feature.commands.values()
-    for one in commands
-]
+OF_FEATURES = [str(one.load().name) for feature in declared() for one in feature.commands.values()]
 """Names of their commands."""
 ASYNC = (
     *("launcher.run.command.launch", "launcher.run.bench.bench", "worker.agent.run_agent"),
@@ -50,8 +45,8 @@ ASYNC = (
     *("launcher.show.epochs.show_epochs",),
     *("launcher.show.variables.show_environment", "launcher.show.run_list.show_runs"),
     *("launcher.show.status.show_status",),
-    *("launcher.show.look.show_look", "launcher.show.logs.show_logs"),
-    *("launcher.run.cancel.cancel_run", "launcher.run.requests.restart_run"),
+    *("launcher.show.logs.show_logs", "launcher.run.cancel.cancel_run"),
+    "launcher.run.requests.restart_run",
     *("launcher.run.requests.drain_node", "launcher.run.try_scheduler.check_scheduler"),
     *("launcher.run.tenants.add_tenant", "launcher.run.tenants.list_tenants"),
     *("launcher.run.tenants.revoke_tenant", "worker.offer.refusal.refuse_alone"),

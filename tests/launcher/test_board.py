@@ -22,6 +22,7 @@ from launcher.show.slot_table import draw
 from launcher.state.last_words import RankWords
 from launcher.state.state_dir import StateDir
 from launcher.ui.told import LaunchFacts, Told
+from rendezvous.feature import Feature
 from rendezvous.run.events import Event
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.run import (
@@ -445,11 +446,22 @@ ALL_NODES = [node(number, NodeState.RUNNING, node=number) for number in range(4)
         ({}, math.inf, "running 12 s, no output yet"),
         ({"running_seconds": 250.0}, 2.4, "running 4 min 10 s, output 2 s ago"),
         ({"running_seconds": 250.0}, 119.0, "running 4 min 10 s, output 119 s ago"),
-        ({"running_seconds": 250.0}, 120.0, "quiet for 2 min: rdzv look llama"),
+        ({"running_seconds": 250.0}, 120.0, "quiet for 2 min: rdzv where llama"),
     ],
 )
-def test_the_living_line(more: dict[str, Any], silent: float, words: str) -> None:
+def test_the_living_line(
+    more: dict[str, Any], silent: float, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_features = (Feature("without"), Feature("with", locates="rdzv where {run}"))
+    monkeypatch.setattr("rendezvous.feature.declared", lambda: of_features)
     assert living_words(run_status(*ALL_NODES, **(RUNNING | more)), silent) == words
+
+
+def test_the_living_line_names_no_command_where_none_shows_the_ranks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rendezvous.feature.declared", tuple)
+    assert living_words(run_status(*ALL_NODES, **RUNNING), 120.0) == "quiet for 2 min"
 
 
 def test_the_living_line_is_drawn_while_nothing_is_printed(tmp_path: Path) -> None:

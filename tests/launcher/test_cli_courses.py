@@ -44,7 +44,6 @@ def shown(course: Course) -> None:
             *("status", "status --all", "status vis-77 --matrix=net.svg", "status vis-77 --env 5"),
             *(f"status {run}" for run in ("llama-7b", "lla", "d0026d37", "k3f2a9c1xy", "x")),
             *(f"status 77 --{view}" for view in ("checks", "matrix", "epochs")),
-            *("look llama-7b --again 11 --all --save look.json", "look 77"),
         ):
             course.run(line + more)
     for view in ("checks", "matrix", "epochs", "env 3"):
@@ -243,9 +242,9 @@ def launches(course: Course) -> None:
         launch --nnode 2 -- t.py
         launch --nnodes 2 --frob 3 -- t.py
         launch --nnodes -- t.py
-        launch --nnodes 2 --stall-timeout nan -- t.py
+        launch --nnodes 2 --orphan-timeout nan -- t.py
         launch --nnodes 2 -- bash x
-        launch --nnodes 2 --stal-timeout 3 -- t.py
+        launch --nnodes 2 --orpan-timeout 3 -- t.py
         bench --nnodes 2 --hostlist n1,n2 --plot net.svg
         bench --nnodes 3 --json
         bench --nnodes 2 -- t.py
@@ -393,7 +392,7 @@ def completed(course: Course) -> None:
     """What a shell completes: words, runs by their age, schedulers, frameworks, pages, files."""
     shell = ShellComplete(main, {}, "rdzv", VARIABLE)
     for line in (
-        *("", "s", "status ", "status v", "cancel ", "logs ", "look m", "replay ", "ui ", "drain "),
+        *("", "s", "status ", "status v", "cancel ", "logs ", "replay ", "ui ", "drain "),
         *("launch --sch", "launch --scheduler ", "launch --scheduler s", "launch --framework "),
         *("launch -- ", "launch --nnodes 2 ", "schedulers check ", "docs c", "token "),
         *("status --state-dir nowhere ", "prune ", "tenant ", "logs x --level ", "completion "),

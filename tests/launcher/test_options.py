@@ -19,8 +19,9 @@ from launcher.run_file.fields import flag_of, variables_of
 from launcher.settings import LaunchSettings, ServeSettings
 from rendezvous.wire.errors import UsageError
 from tests.support.nightly import examples
+from worker.options import Settings
 from worker.probe.mesh import Pace
-from worker.settings import Settings, WorkerSettings
+from worker.settings import WorkerSettings
 
 UGLY = [
     *("", " ", "two words", 'it\'s "quoted"', "line\nbreak", "$HOME", "$(id)", "`id`", "*", "\\"),

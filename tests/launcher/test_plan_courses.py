@@ -53,8 +53,6 @@ ALL: dict[str, Any] = {
     "lease": 12.0,
     "grace": 7.5,
     "submit_retries": 13,
-    "stall": "end",
-    "stall_timeout": 1_400.0,
     "orphan_timeout": 150.0,
     "fence_timeout": 140.0,
     "master_port": 29_611,
@@ -122,7 +120,7 @@ def plans() -> Told:
         ("far, all", FAR, {}),
         ("far, no local node, shrinks", FAR, {"local_node": False, "on_node_loss": "shrink"}),
         ("near, all", NEAR, {"log_level": "info", "hosts": "auto", "prefix": False}),
-        ("far, fails", FAR, {"on_node_loss": "fail", "stall": "warn"}),
+        ("far, fails", FAR, {"on_node_loss": "fail"}),
         ("near, least", NEAR, {"nnodes": "1"}),
         ("far, least", FAR, {"nnodes": "3"}),
     ):

@@ -20,7 +20,7 @@ from rendezvous.wire.errors import ExitCode, RunExists
 from tests.launcher.command import NOWHERE, rdzv, record_of
 
 OURS = f"""launch.json result.json secret key.pem certificate.pem certificate.der registry.json
-status.json table.json report.json {" ".join(name for one in declared() for name in one.keeps)}
+status.json table.json report.json {" ".join(name for one in declared() for name in one.run_files)}
 worker-runs.jsonl journal.sqlite journal.sqlite-wal journal.sqlite-shm .secret.new
 logs/registry.log logs/agent-0.log logs/node-10.log logs/node-10.log.first logs/node-10.log.1
 logs/rank-19.log logs/rank-19.log.first logs/rank-19.log.1 logs/rank-19.e2.log logs/rank-7.log.index

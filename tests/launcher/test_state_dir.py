@@ -316,7 +316,7 @@ def documented() -> list[str]:
 def test_all_that_is_documented_of_a_launch_is_forgotten_and_pruned(state: StateDir) -> None:
     names = [*documented(), "secret", "last-words/epoch-2/rank-3.txt"]
     assert len(names) == 15
-    names += [name for feature in declared() for name in feature.keeps]
+    names += [name for feature in declared() for name in feature.run_files]
     for _ in range(2):
         for name in names:
             state.write(name, b"x")

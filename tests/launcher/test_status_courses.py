@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,14 +21,7 @@ from typing import Any
 import pytest
 
 from launcher.show import checks as checks_module
-from launcher.show import (
-    drawing,
-    epochs,
-    heatmap,
-    look,
-    run_list,
-    status,
-)
+from launcher.show import drawing, epochs, heatmap, run_list, status
 from launcher.show import registry as registry_module
 from launcher.show.pages import page_lines
 from launcher.show.registry import Proven, judge
@@ -43,17 +35,7 @@ from rendezvous.talk.credentials import registry_credential
 from rendezvous.talk.failures import Fault, NetworkFailure
 from rendezvous.talk.join_string import RegistryPlace, RegistryString
 from rendezvous.talk.network import Answer, Request
-from rendezvous.wire.errors import NotFound, TooManyRequests, Unavailable
-from rendezvous.wire.look import (
-    Frame,
-    LookCall,
-    LookReport,
-    NodeLook,
-    ProcessLook,
-    RankLook,
-    RunLook,
-    Stack,
-)
+from rendezvous.wire.errors import Unavailable
 from rendezvous.wire.node import Finding
 from rendezvous.wire.refused import RefusedAsk
 from rendezvous.wire.run import (
@@ -160,65 +142,6 @@ RUNNING = stands(
     ],
 )
 
-LOADS = Stack(frames=[Frame(f"load_{n}", "train.py", 30 + n) for n in range(11)])
-WAITS = Stack(frames=[Frame("all_reduce", "c10d.py", 9)], cut=True)
-SLEEPS = Stack(frames=[Frame("sleep", "time.py", 4)])
-LOOKED = RunLook(
-    look=7,
-    epoch=2,
-    over=True,
-    nodes=[
-        NodeLook(
-            slot=4,
-            node=1,
-            hostname="gpu-7",
-            report=LookReport(
-                look=7,
-                epoch=2,
-                stacks=[WAITS, LOADS, SLEEPS],
-                ranks=[
-                    RankLook(rank=5, pid=15, state="S", stack=0),
-                    RankLook(
-                        rank=6,
-                        pid=16,
-                        state="R",
-                        stack=1,
-                        cpu=4.25,
-                        threads=[2],
-                        children=[
-                            ProcessLook(pid=77, name="loader", state="D", waits_in="nfs", stack=2),
-                            ProcessLook(pid=78, name="feeder", state="", stack=9),
-                        ],
-                    ),
-                ],
-                launcher=ProcessLook(pid=3, name="torchrun", state="S", stack=2),
-                unstarted=[6, 8],
-            ),
-        ),
-        NodeLook(slot=0, node=2, hostname="gpu-9"),
-        NodeLook(
-            slot=1,
-            node=0,
-            hostname="gpu-4",
-            report=LookReport(
-                look=7,
-                epoch=2,
-                stacks=[LOADS, WAITS],
-                ranks=[
-                    RankLook(
-                        rank=0,
-                        pid=10,
-                        stack=1,
-                        state="S",
-                        children=[ProcessLook(pid=9, name="loader", state="S", stack=None)],
-                    ),
-                    RankLook(rank=1, pid=11),
-                ],
-                words="half of it",
-            ),
-        ),
-    ],
-)
 OPTIONS = {"command": ["train.py", "--lr", "0.1"], "nproc_per_node": 8}
 
 
@@ -239,7 +162,7 @@ class Course:
         for name in ("COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE"):
             patch.delenv(name, raising=False)
         patch.setattr(status, "declared", tuple)
-        for module in (checks_module, look, run_list, status, epochs):
+        for module in (checks_module, run_list, status, epochs):
             self.folds(module)
 
     def folds(self, module: Any) -> None:
@@ -333,44 +256,6 @@ def checks(made: Course) -> None:
     made.state.release()
     asker.asks("checks", checks_module.show_checks(root, "llama", as_json=False))
     asker.asks("another run", checks_module.show_checks(root, "lama", as_json=False))
-
-
-def a_look(made: Course) -> None:
-    """Where its ranks are: short, whole, twice; of nodes that take their time."""
-    asker, root = made.asker, made.asker.root
-    begun: Iterator[Written] = itertools.chain(
-        [TooManyRequests("somebody has just looked"), LookCall(look=7)],
-        itertools.repeat(LookCall(look=7)),
-    )
-    seen = itertools.chain([LOOKED.model_copy(update={"over": False})], itertools.repeat(LOOKED))
-
-    def begin() -> Any:
-        found = next(begun)
-        if isinstance(found, Exception):
-            raise found
-        return found
-
-    made.answers(POST_looks=begin, GET_looks=lambda: next(seen))
-    base: dict[str, Any] = {"again": None, "everything": False, "as_json": False, "save": None}
-    for how in (
-        {},
-        {"everything": True},
-        {"again": 3.0, "save": root / "look.json"},
-        {"as_json": True},
-        {"save": root / "no folder" / "look.json"},
-    ):
-        asker.asks(f"look {sorted(how)}", look.show_look(root, "llama", **(base | how)))
-        made.asked()
-    asker.lines.append(f"saved {len(json.loads((root / 'look.json').read_text()))} values")
-    assert (root / "look.json").stat().st_mode & 0o777 == 0o600
-    made.width = 44
-    asker.asks("look, narrow", look.show_look(root, "llama", **base))
-    made.answers(POST_looks=NotFound("there is no such thing"))
-    asker.asks("look", look.show_look(root, "llama", **base))
-    made.state.write_result(Result(status="ok", exit_code=0, message="m"))
-    asker.asks("look", look.show_look(root, "llama", **base))
-    made.state.release()
-    asker.asks("look", look.show_look(root, "llama", **base))
 
 
 def its_variables(made: Course) -> None:
@@ -744,10 +629,7 @@ def pages() -> Table:
 
 
 COURSES: dict[str, Callable[[], Told]] = {
-    **{
-        one.__name__: course(one)
-        for one in (*(checks, a_look, its_variables, how_it_stands, all_runs),)
-    },
+    **{one.__name__: course(one) for one in (checks, its_variables, how_it_stands, all_runs)},
     **{
         one.__name__: one
         for one in (slots, phases, addresses_of_a_registry, a_torchrun, pages, a_registry_is_asked)

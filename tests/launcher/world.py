@@ -259,8 +259,8 @@ class Registry:
 
 def nothing(topic: Published) -> Any:
     """What readers get of a topic on which nothing was published."""
-    counts = {"session": "s", "newest": 0, "elapsed_seconds": 0.0}
-    return topic.shown.load().model_validate(counts if topic.name == "metrics" else {})
+    assert topic.response is not None
+    return topic.response.load().model_validate({"session": "s", "newest": 0, "elapsed_seconds": 0.0})
 
 
 class Process:

@@ -10,8 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.path.test_hangs import looked, train
-from tests.path.test_look import WHERE, seen
+from tests.path.test_hook import WHERE, seen
 from tests.support.launching import RDZV, Launched, launch, launching, lives, rdzv
 from tests.support.waiting import until
 from worker.contracts.framework import PROGRAMS
@@ -70,29 +69,6 @@ def test_ranks_have_their_own_streams_and_start_again(tmp_path: Path) -> None:
     logs = tmp_path / "s" / "r" / "logs"
     kept = {path.name for path in logs.glob("rank-*.log")}
     assert {"rank-0.log", "rank-1.log"} <= kept
-
-
-@pytest.mark.nightly
-def test_a_look_names_the_rank_that_all_wait_for(tmp_path: Path) -> None:
-    size = ("--nnodes", "2", "--nproc-per-node", "2", "--warm", "on")
-    with launching(tmp_path / "s", *size, command=train(tmp_path, "hangs")) as launched:
-        until((tmp_path / "hangs").exists)
-        verdict = looked(launched, "--again", "6")["verdict"]
-        assert isinstance(verdict, dict)
-        assert (verdict["rule"], verdict["odd"], verdict["certain"]) == ("behind", [1], True)
-        assert "load_batch (train.py:11)" in verdict["sentence"]
-        assert "rank 1 (node 0, " in rdzv(launched.state, "look", "r")
-
-
-@pytest.mark.nightly
-def test_a_stall_ends_the_run_and_names_the_rank(tmp_path: Path) -> None:
-    size = ("--nnodes", "2", "--warm", "on", "--stall", "end", "--stall-timeout", "5")
-    with launching(tmp_path / "s", *size, command=train(tmp_path, "hangs")) as launched:
-        outcome = launched.finish()
-    assert outcome.code == 89, outcome.err
-    assert "stalled: rank 0 has waited" in outcome.last_line
-    assert "load_batch (train.py:11)" in outcome.last_line
-    assert forked(launched) == []
 
 
 @pytest.mark.nightly

@@ -11,19 +11,20 @@ import pytest
 
 from rendezvous.channel import Published
 from rendezvous.feature import Lazy
-from rendezvous.talk import last_words, log_views, looks, tenants
+from rendezvous.talk import last_words, log_views, questions, tenants
 from rendezvous.talk.client import RegistryClient, aged
 from rendezvous.wire.errors import RdzvError
 from rendezvous.wire.last_words import LastWords, RankText
 from rendezvous.wire.log_view import ViewPart, ViewPost, ViewRequest
-from rendezvous.wire.look import LookReport, RankLook
+from rendezvous.wire.question import Answer
 from rendezvous.wire.relay import CommandEnd, Parcel
-from rendezvous.wire.reports import AckReport, DepartReport, ExitReport, QuietReport
+from rendezvous.wire.reports import AckReport, DepartReport, ExitReport
 from rendezvous.wire.run import SlotNews, SlotState
 from rendezvous.wire.tenant import TenantLimits, TenantRequest
 from rendezvous.wire.verify import ProbeReport
 from tests.support.driver import make_join, make_refusal, make_spec, sha
 from tests.support.hosts import Host, with_client
+from tests.support.topics import WEATHER
 
 WIRE = Path(__file__).parents[1] / "wire"
 RUN, SLOT, AFTER, WAIT = "demo", 3, 41, 2.5
@@ -31,10 +32,10 @@ NODE = f"/v1/runs/{RUN}/nodes/{SLOT}"
 
 PUBLISHED = Published(
     name="name",
-    sent="sent",
+    path="sent",
     message=Lazy("rendezvous.wire.relay:Parcel"),
-    shown=Lazy("rendezvous.wire.run:RunStatus"),
-    keep=Lazy("nowhere:Kept"),
+    response=Lazy("rendezvous.wire.run:RunStatus"),
+    store=Lazy("nowhere:Kept"),
 )
 
 Call = Callable[[RegistryClient], Coroutine[Any, Any, Any]]
@@ -50,8 +51,8 @@ CALLS: dict[str, tuple[Call, str, str]] = {
         "ReportReply",
         '"reason":"there is no GPU"',
     ),
-    f"GET {NODE}/watch?after=41&look=7&views=9&wait=2.5": (
-        lambda c: c.watch(RUN, SLOT, AFTER, WAIT, look=7, views=9),
+    f"GET {NODE}/watch?after=41&question=7&views=9&wait=2.5": (
+        lambda c: c.watch(RUN, SLOT, AFTER, WAIT, question=7, views=9),
         "NodeView",
         "",
     ),
@@ -139,20 +140,22 @@ CALLS: dict[str, tuple[Call, str, str]] = {
         "ViewReply",
         '"view":8,"number":6,"parts":[{"rank":5',
     ),
-    "POST /v1/runs/demo/looks": (lambda c: looks.begin_look(c, RUN), "LookCall", ""),
-    "GET /v1/runs/demo/looks?look=8&wait=2.5": (
-        lambda c: looks.look_so_far(c, RUN, 8, WAIT),
-        "RunLook",
+    "POST /v1/runs/demo/weather": (
+        lambda c: questions.ask_nodes(c, WEATHER, RUN),
+        "QuestionCall",
         "",
     ),
-    f"GET {NODE}/clock": (lambda c: looks.registry_clock(c, RUN, SLOT), "ClockReply", ""),
-    f"POST {NODE}/looks": (
-        lambda c: looks.answer_look(
-            c, RUN, SLOT, LookReport(look=8, epoch=4, ranks=[RankLook(rank=5)])
-        ),
-        "ReportReply",
-        '{"look":8,"epoch":4,"ranks":[{"rank":5}]}',
+    "GET /v1/runs/demo/weather?number=8&wait=2.5": (
+        lambda c: questions.answers(c, WEATHER, RUN, 8, WAIT),
+        "Answers",
+        "",
     ),
+    f"POST {NODE}/weather": (
+        lambda c: questions.answer(c, "weather", RUN, SLOT, Answer(number=8, epoch=4, words="x")),
+        "ReportReply",
+        '{"number":8,"epoch":4,"words":"x"}',
+    ),
+    f"GET {NODE}/clock": (lambda c: questions.registry_clock(c, RUN, SLOT), "ClockReply", ""),
     f"POST {NODE}/sent": (
         lambda c: c.publish(PUBLISHED, RUN, SLOT, Parcel(peer=2, frame=CommandEnd(number=6))),
         "ReportReply",
@@ -203,8 +206,6 @@ def test_an_answer_that_is_none_is_an_error_of_ours(said: str) -> None:
 
 
 def test_a_report_gets_older_on_its_way() -> None:
-    assert aged(QuietReport(epoch=4, seconds=10.0), 2.5).seconds == 12.5
-    assert aged(QuietReport(epoch=4), 2.5).seconds is None
     assert aged(DepartReport(epoch=4, seconds=10.0), 2.5).seconds == 7.5
     assert aged(DepartReport(epoch=4, seconds=1.0), 2.5).seconds == 0.0
     report = aged(ExitReport(epoch=4, exit_code=9, age_seconds=10.0, ran_seconds=3.0), 2.5)

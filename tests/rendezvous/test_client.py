@@ -457,10 +457,10 @@ def test_a_node_says_how_long_it_expects_to_wait(poll: float, said: str) -> None
     host = Host(answer=VIEW)
 
     async def work(client: RegistryClient) -> None:
-        await client.watch("r", 0, 3, poll, look=5)
+        await client.watch("r", 0, 3, poll, question=5)
 
     with_client({"a": host}, work)
-    assert host.asked[-1][0].target == f"/v1/runs/r/nodes/0/watch?after=3&look=5&wait={said}"
+    assert host.asked[-1][0].target == f"/v1/runs/r/nodes/0/watch?after=3&question=5&wait={said}"
 
 
 def test_keys_of_a_newer_registry_do_not_break_the_digest() -> None:

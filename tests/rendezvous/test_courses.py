@@ -23,7 +23,6 @@ from rendezvous.wire.reports import (
     DepartReport,
     ExitReport,
     LeaveReport,
-    QuietReport,
     WorldReport,
 )
 from rendezvous.wire.run import SlotState
@@ -296,15 +295,15 @@ def its_machine_will_go() -> Course:
 
 
 def nothing_moves() -> Course:
-    """All are quiet, then one moves again, then none does; and a rank is in another world."""
-    course = goes(stall_timeout_seconds=90.0)
+    """A feature notes something, and something else beside it; a rank is in another world."""
+    course = goes()
     course.wait(100)
-    for slot in (2, 0, 3, 1):
-        course.report(slot, QuietReport(epoch=4, seconds=40.0 + slot))
+    where: Any = {"rank": 5, "slot": 2}
+    course.apply(events.Noted(feature="weather", words="it rains at rank 5", slot=2, data=where))
     course.look()
-    course.report(3, QuietReport(epoch=4, seconds=None))
+    course.apply(events.Noted(feature="weather", words="it rains no more"))
     course.wait(60)
-    course.report(3, QuietReport(epoch=4, seconds=15.0))
+    course.apply(events.Noted(feature="wind", words="a storm", usual=True, data=["north", 7]))
     for slot, ranks in OF_RANKS.items():
         worlds = [
             RankWorld(rank=rank, library="torch", size=PROCESSES[slot], places=[place])

@@ -9,13 +9,15 @@ import pytest
 from prometheus_client import Metric
 from pydantic_core import to_json
 
+from rendezvous.feature import declared
 from rendezvous.registry import prometheus
 from rendezvous.registry.app import asks_what_is_wrong, make_app
 from rendezvous.registry.prometheus import COUNTERS, FAMILIES, metrics_text
+from rendezvous.registry.topics import counted
 from rendezvous.talk.credentials import SERVER_NAME, metrics_credential
 from rendezvous.version import rdzv_version
 from rendezvous.wire.errors import StorageFull
-from rendezvous.wire.reports import AckReport, ExitReport, QuietReport
+from rendezvous.wire.reports import AckReport, ExitReport, ProgressReport
 from rendezvous.wire.run import Phase
 from tests.support.driver import make_probe
 from tests.support.exposition import parsed, value
@@ -29,6 +31,10 @@ DEMO = Launch("demo")
 
 def measured(served: Served) -> dict[str, Metric]:
     return parsed(metrics_text(served.service), FAMILIES)
+
+
+COUNTED = COUNTERS.keys() | {topic.name for topic in counted(declared())}
+"""Those of the core, and of what features publish and ask."""
 
 
 async def started(served: Served, launch: Launch = DEMO) -> None:
@@ -65,13 +71,13 @@ async def test_every_series_of_the_table_is_there_once_programs_have_started(
 
 def test_each_counter_of_the_service_has_a_help() -> None:
     names = {family.name for family in FAMILIES if family.kind == "counter"}
-    assert names == {f"rdzv_{name}_total" for name in COUNTERS} | {"rdzv_run_ends_total"}
+    assert names == {f"rdzv_{name}_total" for name in COUNTED} | {"rdzv_run_ends_total"}
 
 
 async def test_the_counters_are_those_of_the_service(served: Served) -> None:
     await served.create(DEMO)
     await served.join(DEMO, 0)
-    assert served.service.counters.keys() == COUNTERS.keys()
+    assert served.service.counters.keys() == COUNTED
     found = measured(served)
     for name, count in served.service.counters.items():
         assert value(found, f"rdzv_{name}_total") == count
@@ -268,10 +274,10 @@ async def test_what_happens_twice_counts_twice(served: Served) -> None:
 async def test_a_run_that_is_read_again_counts_no_start_twice(served: Served) -> None:
     await started(served)
     served.journal.is_full = True
-    quiet = QuietReport(epoch=1, seconds=60.0)
+    report = ProgressReport(epoch=1, words="loading")
     for _ in range(2):
         with pytest.raises(StorageFull):
-            await served.report(DEMO, 1, quiet)
+            await served.report(DEMO, 1, report)
     served.journal.is_full = False
-    await served.report(DEMO, 1, quiet)
+    await served.report(DEMO, 1, report)
     assert value(measured(served), "rdzv_gang_start_seconds_count", start="first") == 1

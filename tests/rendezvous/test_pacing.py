@@ -8,11 +8,13 @@ from dataclasses import replace
 import pytest
 
 from rendezvous.registry.live_run import LiveRun
-from rendezvous.wire.look import LookReport
-from rendezvous.wire.pace import Arrivals, Pace
+from rendezvous.wire.pace import Arrivals, Pace, PaceAnswer
+from rendezvous.wire.question import Question
 from rendezvous.wire.run import Phase
+from rendezvous.wire.watch import NodeView
 from tests.support.registry import Launch
 from tests.support.served import Served, serving
+from tests.support.topics import WEATHER
 
 DEMO = Launch("demo")
 
@@ -74,12 +76,13 @@ async def answer(served: Served, host: LiveRun, late: float, most: float) -> boo
     if await asked(served, most) is None:
         return False
     now = served.service.now()
-    number = host.pacing.open(now)
+    question = host.pacing.open(now)
+    assert question is not None
     for slot in (1, 1, 0):
-        assert host.pacing.open(now) == number
-        report = LookReport(look=number, epoch=1, pace=called(slot, late))
+        assert host.pacing.open(now) == question
+        report = PaceAnswer(number=question.number, epoch=1, pace=called(slot, late))
         host.pacing.take(slot, report, now)
-    assert host.pacing.open(now) == 0  # all have answered
+    assert host.pacing.open(now) is None  # all have answered
     await served.clock.move(1.0)
     await asyncio.sleep(0.01)
     return True
@@ -115,20 +118,23 @@ async def test_what_is_found_once_is_not_told(served: Served) -> None:
     assert said(served) == []
 
 
-async def test_who_looks_himself_does_not_wait_for_it(served: Served) -> None:
-    """A person's look is another one, told first, and the nodes answer both."""
+async def test_who_asks_himself_does_not_wait_for_it(served: Served) -> None:
+    """A person's question is another one, told first, and the nodes answer both."""
     host = await running(served)
     assert await asked(served, 65.0)
     now = served.service.now()
     pace = host.pacing.open(now)
-    view = host.idle(now).plain
-    assert b'"look":%d' % pace in view
-    assert b'"pace_before":' in view
-    look = host.begin_look(now).look
-    view = host.idle(now).plain
-    assert b'"look":%d' % look in view
-    assert b"pace_before" not in view
+    assert pace is not None
+    assert (pace.topic, [*pace.data]) == ("pace", ["before"])
+    assert view(host, now).question == pace
+    number = host.questions(WEATHER).ask(host.run, now).number
+    assert view(host, now).question == Question(number=number, topic="weather")
     assert host.pacing.open(now) == pace
+
+
+def view(host: LiveRun, now: float) -> NodeView:
+    """What a poll without news answers."""
+    return NodeView.model_validate_json(host.idle(now).plain)
 
 
 async def test_nodes_that_cannot_answer_are_not_asked(served: Served) -> None:
@@ -147,6 +153,5 @@ async def test_the_nodes_hear_at_once_that_they_are_asked_and_each_time_by_anoth
         poll = served.watch(DEMO, host.news_seq)
         await asyncio.sleep(0)
         assert await answer(served, host, 0.0, most)
-        numbers.append((await asyncio.wait_for(poll, 5)).look)
-    assert None not in numbers
-    assert len({*numbers}) == 2
+        numbers.append((await asyncio.wait_for(poll, 5)).question)
+    assert len({one.number for one in numbers if one is not None}) == 2

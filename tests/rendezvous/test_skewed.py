@@ -9,18 +9,17 @@ from typing import Any
 
 import pytest
 
-from rendezvous.hang.verdict import Verdict
 from rendezvous.registry.last_words import KeptWords, wanted
 from rendezvous.registry.log_views import SILENT_SECONDS, Limits, LogViews
-from rendezvous.registry.looks import Looks, nodes_of
-from rendezvous.run import departures, fences, stalls, worlds
+from rendezvous.registry.questions import Questions, nodes_of
+from rendezvous.run import departures, fences, worlds
 from rendezvous.run.placement import Placed
 from rendezvous.run.state import who
-from rendezvous.run.views import event_line, node_view, run_status
+from rendezvous.run.views import node_view, run_status
 from rendezvous.wire.last_words import LastWords, RankText, RunLastWords
 from rendezvous.wire.log_view import RunView, ViewPart, ViewPost, ViewRequest
-from rendezvous.wire.look import LookReport, RankLook, RunLook
-from rendezvous.wire.reports import DepartReport, LeaveReport, QuietReport
+from rendezvous.wire.question import Answer, Answers, NodeAnswer
+from rendezvous.wire.reports import DepartReport, LeaveReport
 from rendezvous.wire.run import Phase, SlotState
 from rendezvous.wire.world import RankWorld
 from tests.support.driver import (
@@ -32,6 +31,7 @@ from tests.support.driver import (
     Drive,
     skewed,
 )
+from tests.support.topics import WEATHER
 
 REPLACES: Any = {"on_node_loss": "replace", "max_replacements": 2, "fence_timeout_seconds": 20.0}
 INCARNATIONS = {0: 1, 1: 1, 2: 3, 3: 1}
@@ -83,22 +83,6 @@ def test_what_a_person_sees_of_each_slot() -> None:
     ]
     assert {s.address for s in status.slots} == {f"10.0.0.{slot + 1}" for slot in range(4)}
     assert [who(slot) for slot in drive.run.slots] == [words(slot) for slot in range(4)]
-
-
-@pytest.mark.parametrize("slot", range(1, 4))
-def test_a_stall_is_at_the_node_of_its_rank(slot: int) -> None:
-    drive = skewed()
-    for each in range(4):
-        drive.report(each, QuietReport(epoch=4, seconds=120.0))
-    rank = OF_RANKS[slot][-1]
-    verdict = Verdict("behind", f"rank {rank} is behind", odd=(rank,), odd_count=1)
-    found = stalls.noted(drive.run, verdict, at_work=False, now=drive.now)
-    drive.apply(found)
-    stall = stalls.found_in(drive.run)
-    assert stall is not None
-    assert (stall.slot, stall.rank, drive.now - stall.since) == (slot, rank, 120.0)
-    line = event_line(drive.run, 9, found, drive.outcomes[-1], drive.now)
-    assert (line.slot, line.epoch) == (slot, 4)
 
 
 @pytest.mark.parametrize("slot", range(1, 4))
@@ -221,17 +205,18 @@ def test_each_node_alone_is_known_by_the_places_of_its_own_ranks(alone: bool) ->
 # --- what a registry keeps of it ------------------------------------------------------------------
 
 
-def test_a_look_asks_each_node_by_its_slot_and_tells_of_its_rank() -> None:
-    drive, looks = skewed(), Looks()
+def test_a_question_is_for_each_node_by_its_slot_and_tells_its_rank() -> None:
+    drive, questions = skewed(), Questions(WEATHER, lambda: None)
     assert {s: (n.slot, n.node, n.hostname) for s, n in nodes_of(drive.run).items()} == {
         slot: (slot, RANKS[slot], HOSTS[slot]) for slot in range(4)
     }
-    number = looks.begin(drive.run, drive.now).look
-    looks.take(2, LookReport(look=number, epoch=4, ranks=[RankLook(rank=5)]), drive.now)
-    found = RunLook.model_validate_json(looks.written(number, drive.now).plain)
+    number = questions.ask(drive.run, drive.now).number
+    questions.take(2, Answer(number=number, epoch=4, words="it rains"), drive.now)
+    found = Answers.model_validate_json(questions.written(number, drive.now).plain)
     assert found.epoch == 4
-    answered = {n.slot: (n.node, n.report.ranks[0].rank) for n in found.nodes if n.report}
-    assert answered == {2: (3, 5)}
+    nodes = [NodeAnswer.model_validate(one) for one in found.nodes]
+    answered = {n.slot: (n.node, n.report["words"]) for n in nodes if n.report}
+    assert answered == {2: (3, "it rains")}
 
 
 def test_last_words_have_slot_node_and_rank() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rendezvous.feature import Feature
 from rendezvous.pace import Straggler
 from rendezvous.run.state import Node
 from rendezvous.run.stragglers import found_in, noted, watched_epoch
@@ -36,11 +37,26 @@ def reason(drive: Drive) -> str:
     return run_status(drive.run, drive.now, drive.leases).reason
 
 
-def test_it_is_told_once_and_shown_while_it_is_one() -> None:
+@pytest.mark.parametrize(
+    ("locates", "first"),
+    [
+        (
+            "rdzv where {run}",
+            "where it is and what it prints with 'rdzv where r' and 'rdzv logs r ",
+        ),
+        ("", "what it prints with 'rdzv logs r "),
+    ],
+)
+def test_it_is_told_once_and_shown_while_it_is_one(
+    locates: str, first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rendezvous.feature.declared", lambda: (Feature("f", locates=locates),))
     drive = running()
     outcome = drive.apply(noted(drive.run, LATE))
-    assert outcome.reason.startswith(f"{WORDS}; try: see where it is")
-    assert "'rdzv logs r --rank 2'" in outcome.reason
+    assert outcome.reason == (
+        f"{WORDS}; try: see {first}--rank 2'; it may have more data than the others, or a slower "
+        "disk, CPU or GPU"
+    )
     assert not outcome.usual
     assert reason(drive) == f"running on 2 nodes; {WORDS}"
     outcome = drive.apply(noted(drive.run, None))

@@ -18,6 +18,7 @@ from rendezvous.wire.reports import ExitReport
 from rendezvous.wire.run import Phase
 from tests.support.registry import Launch
 from tests.support.served import Served, TroubledJournal
+from tests.support.topics import WEATHER
 from tests.support.virtual_time import run_virtually
 
 DEMO = Launch("demo")
@@ -30,15 +31,16 @@ Told = dict[str, tuple[float, str]]
 async def waiting(served: Served, host: LiveRun) -> dict[str, Awaitable[Any]]:
     """Of each kind, at a run that goes; the nodes have read all that there is."""
     service, now = served.service, served.service.now
-    call = host.begin_look(now())
+    questions = host.questions(WEATHER)
+    number = questions.ask(host.run, now()).number
     limits = service.sequencer.view_limits
     other, view = (host.open_view(ViewRequest(follow=True), now(), limits).view for _ in range(2))
     session = (await service.relay_take(host, 2, 0, "")).session
     return {
-        "watch": service.watch(host, host.news_seq, None, call.look, view),
+        "watch": service.watch(host, host.news_seq, None, number, view),
         "status": service.wait_status(host, host.version, LONG),
         "events": service.event_lines(host, host.number),
-        "look": host.looks.wait(call.look, LONG, now()),
+        "answers": questions.wait(number, LONG, now()),
         "view": host.views.wait(host.run, view, 0, LONG, now()),
         "frames": service.relay_take(host, 2, 0, session),
         "other view": host.views.wait(host.run, other, 0, LONG, now()),
@@ -104,7 +106,7 @@ async def nothing(served: Served, host: LiveRun) -> None:
 
 
 AWAY, CLOSING = "it is elsewhere", "the registry is closing"
-NAMES = ("watch", "status", "events", "look", "view", "frames")
+NAMES = ("watch", "status", "events", "answers", "view", "frames")
 OTHERS = ("other view", "other frames")
 
 

@@ -44,8 +44,8 @@ def names_of(gone: Iterable[Feature]) -> Names:
         ends.add(topic.name)
         lazy: tuple[Lazy | None, ...]
         if isinstance(topic, Published):
-            ends.add(f"nodes/{{node}}/{topic.sent}")
-            lazy = (topic.message, topic.shown, topic.query, topic.reply)
+            ends.add(f"nodes/{{node}}/{topic.path}")
+            lazy = (topic.message, topic.response, topic.query, topic.reply)
         else:
             lazy = (topic.answer,)
         models |= {
@@ -55,10 +55,7 @@ def names_of(gone: Iterable[Feature]) -> Names:
         }
     import_module("launcher.cli")  # it loads the features' commands, which import parts of it
     commands = {feature.name for feature in gone} | {
-        str(command.load().name)
-        for feature in gone
-        for each in feature.commands.values()
-        for command in each
+        str(command.load().name) for feature in gone for command in feature.commands.values()
     }
     flags = {f"--{name}" for feature in gone for name in (feature.name, *feature.views)}
     return Names(*(tuple(sorted(found)) for found in (commands, flags, ends, models)))

@@ -42,7 +42,7 @@ from tests.simulation.history import Facts, Failure
 from tests.simulation.leaving import Going, awaits_notice
 from tests.simulation.network import BESIDE, LOOPBACK, OTHER_HOST
 from tests.simulation.program import NotStarted, SimulatedProgram, draw_course
-from tests.simulation.talking import Command, newest_view
+from tests.simulation.talking import Command, newest_question, newest_view
 from tests.support.virtual_time import Machine, forever
 from worker.agent import AgentEnvironment, take_part
 from worker.probe.packets import Identity
@@ -149,8 +149,8 @@ class Process:
         self.needs_hosts = self.parent_is_gone = self.spoke_without_parent = self.told_end = False
         self.keeps_names = self.stood_by = self.stands_by = self.is_cold = False
         self.fault = self.acked = self.unfit = self.unready = self.go_digest = ""
-        self.incarnation = self.seq = self.epoch = self.look = self.signal = self.signals_told = 0
-        self.newest_view = 0
+        self.incarnation = self.seq = self.epoch = self.signal = self.signals_told = 0
+        self.question = self.newest_view = 0
         self.armed: EndpointTable | None = None
         self.armed_for: dict[str, int] = {}
         self.by_torchrun: dict[str, bool] = {}
@@ -346,7 +346,8 @@ class Process:
         if view.table is not None:
             by_torchrun = self.needs_torchrun or facts.by_torchrun
             self.by_torchrun.setdefault(view.table.digest(), by_torchrun)
-        self.seq, self.epoch, self.look = view.seq, view.epoch, view.look or self.look
+        self.seq, self.epoch = view.seq, view.epoch
+        self.question = newest_question(view) or self.question
         self.newest_view = newest_view(view) or self.newest_view
         if view.result is not None and self.result is None:
             self.result = view.result

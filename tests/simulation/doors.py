@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from rendezvous.feature import Feature, Lazy, declared
 from rendezvous.wire.errors import AddressError, ArmingFailed, RunError, UsageError
-from rendezvous.wire.look import RankLook
 from rendezvous.wire.table import EndpointTable
 from tests.simulation.schedule import BREAKING, HANGING, Fault, names
 from tests.simulation.talking import Serve, ask_nodes
@@ -28,8 +27,7 @@ from worker.agent.inputs import Armed
 from worker.contracts.files import NOTICE
 from worker.evidence.look import Counters
 from worker.hosts.resolver import NO_SUCH_NAME, Resolver
-from worker.look.collect import RankCalls, Seen
-from worker.look.parsing.arrivals import Called
+from worker.look.parsing.arrivals import Called, RankCalls
 from worker.machine.notice_file import LOOK_SECONDS
 from worker.nccl.verdict import NetworkVerdict
 from worker.program.local_socket import Take
@@ -102,7 +100,6 @@ class Doors:
             folders=lambda _: (),
             look_before=lambda _: Counters(),
             look_after=lambda *_: [],
-            where_ranks_are=lambda *_: Seen([RankLook(rank=0)], [], 0),
             calls=self._calls,
             worlds=lambda *_: (),
             features=self._features,
@@ -175,12 +172,22 @@ class Doors:
         return {first_rank: RankCalls({("0", late.members): calls}, set())}
 
     def _features(self) -> tuple[Feature, ...]:
-        """Those that ship, with their parts on nodes; what is read of a machine is made up."""
+        """Those that ship, with their parts on nodes; what is read of a machine, and of its ranks,
+        is made up."""
         found = {feature.name: feature for feature in declared()}
         if "machines" in found:
             run = partial(import_module("features.machines.node").run, make=lambda *_: self)
             found["machines"] = replace(found["machines"], node=_Loaded("", run))
+        if "hang" in found:
+            node = import_module("features.hang.node")
+            reads = node.Reads(look=self._seen, sample=lambda _: ([], []))
+            run = partial(node.run, reads=reads)
+            found["hang"] = replace(found["hang"], node=_Loaded("", run))
         return tuple(found.values())
+
+    def _seen(self, _: object) -> Any:
+        rank = import_module("features.hang.wire").RankLook(rank=0)
+        return import_module("features.hang.ranks.fitting").Seen([rank], [], 0)
 
     def read(self) -> Any:
         """The state of this machine."""

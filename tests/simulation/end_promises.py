@@ -24,7 +24,7 @@ from tests.simulation.promises import (
     poll,
     suspect_after,
 )
-from tests.simulation.talking import newest_view
+from tests.simulation.talking import newest_question, newest_view
 
 _TOLD_SECONDS, _HELD_SECONDS = 0.25, 1.0
 
@@ -77,8 +77,8 @@ def an_empty_poll_takes_its_time(history: History, process: Process, view: NodeV
         return None
     if [x for x in history.facts.values() if x.launch.run == launch.run][-1] is not facts:
         return None  # a later launch may replace it, which ends all polls
-    if view.look not in (None, process.look):
-        return None  # somebody looks, which ends a poll once
+    if newest_question(view) not in (0, process.question):
+        return None  # somebody asks, which ends a poll once
     if newest_view(view) not in (0, process.newest_view):
         return None  # somebody follows the output, which does as well
     facts.idle_at[process.number] = now

@@ -36,7 +36,7 @@ Wrong = str | None
 Judge = Callable[..., Wrong]
 _PARTS = names("""
 nodes, healthz, reports, refusal, report, relay, metrics, looks, clock, views, words,
-machine, machines
+machine, machines, quiet, pace
 """)
 _NOT_JUDGED = tuple(f"/{part}" for part in _PARTS)
 

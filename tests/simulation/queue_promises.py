@@ -150,7 +150,7 @@ def _rows(live: Any) -> list[Any]:
     for topic in published(declared()):
         if topic.name == "metrics" and topic.query is not None:
             query = topic.query.load()(after=0)
-            found += json.loads(live.kept(topic).written(live.run, query, 0.0))["rows"]
+            found += json.loads(live.store(topic).to_json(live.run, query, 0.0))["rows"]
     return found
 
 

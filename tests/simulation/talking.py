@@ -160,6 +160,11 @@ class Reader:
                 return
 
 
+def newest_question(view: NodeView) -> int:
+    """The number of the question that a node is asked; 0: none."""
+    return view.question.number if view.question is not None else 0
+
+
 def newest_view(view: NodeView) -> int:
     """The number of the view that was opened last of those that a node is told of; 0: of none."""
     return view.views[-1].view if view.views else 0

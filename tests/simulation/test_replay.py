@@ -18,8 +18,8 @@ from unittest.mock import patch
 
 import pytest
 
+import features.hang.rules
 import rendezvous.cause
-import rendezvous.hang
 import rendezvous.pace
 import rendezvous.proof
 import rendezvous.run
@@ -40,7 +40,7 @@ EACH = 20
 """Schedules in one test."""
 _POLICY = (
     rendezvous.cause,
-    rendezvous.hang,
+    features.hang.rules,
     rendezvous.pace,
     rendezvous.proof,
     rendezvous.run,

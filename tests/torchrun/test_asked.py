@@ -21,11 +21,13 @@ from launcher.torchrun.asked import (
 )
 from launcher.torchrun.group import read_group
 from launcher.torchrun.words import Begin, Next, line_of, read
+from rendezvous.feature import declared
 from rendezvous.talk.credentials import registry_credential
 from rendezvous.talk.join_string import RegistryPlace, RegistryString, group_token_text
 from rendezvous.version import rdzv_version
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.protocol import PROTOCOL
+from worker.options import not_observing, observes
 from worker.settings import WorkerSettings
 
 SECRET = bytes(range(32))
@@ -150,7 +152,9 @@ def test_a_node_has_the_options_of_a_worker() -> None:
     made = node_settings(asked, node, given)
     assert (made.nnodes, made.nproc_per_node, made.interface) == ("2:4", "8", ["ib0"])
     assert (made.join_timeout, made.grace, made.node_rank) == (90, 60, None)
-    assert (made.look, made.stall, made.early_start, made.loopback) == ("off", "off", "off", False)
+    assert (made.look, made.early_start, made.loopback) == ("off", "off", False)
+    switches = [one.switch for one in declared() if one.switch]
+    assert [getattr(made, switch) for switch in switches] == ["off"] * len(switches)
     assert node_settings(asked, node, WorkerSettings()).grace == LEAST_GRACE_SECONDS
 
 

@@ -26,6 +26,7 @@ from launcher.torchrun.hosting import Hosting, Order
 from launcher.torchrun.link import Torchrun
 from launcher.torchrun.program import TorchrunProgram
 from launcher.torchrun.words import Next
+from rendezvous.feature import declared
 from rendezvous.wire.errors import RdzvError, Unavailable
 from tests.support.courses import lines_in, one_line, text_of, values_of
 from tests.support.virtual_time import run_virtually
@@ -161,8 +162,10 @@ class Course:
             self.children.append(Child(pid, float(pid), 1.0, **more))
 
     def differs(self, what: str, given: Any, found: Any) -> None:
-        """An option a line that is not as it was given."""
-        for name in sorted(type(given).model_fields):
+        """An option a line that is not as it was given, but for those of features."""
+        options = [one.options.load() for one in declared() if one.options is not None]
+        of_features = {name for one in options for name in one.model_fields}
+        for name in sorted(type(given).model_fields.keys() - of_features):
             if getattr(given, name) != (value := getattr(found, name)):
                 self.lines.append(f"{what} {name} {value!r}")
 
@@ -409,7 +412,7 @@ async def its_flags_are_options_of_a_node_and_of_a_host(course: Course) -> None:
         course.tell(one_line(values_of(asked)))
         node = Next(kind="next", processes=6, role="reader")
         for grace in (9.0, 59.0):
-            own = WorkerSettings(grace=grace, join_timeout=500.0, stall="warn", hosts="require")
+            own = WorkerSettings(grace=grace, join_timeout=500.0, hosts="require")
             course.differs("node", own, node_settings(asked, node, own))
             of_all = LaunchSettings(
                 grace=grace,

@@ -8,7 +8,6 @@ import functools
 from importlib import import_module
 from typing import Any, Literal
 
-from launcher.ui.act_shapes import Look
 from launcher.ui.shapes import (
     Checks,
     Environment,
@@ -66,7 +65,7 @@ def head(nodes: int, how: How, **changes: Any) -> Head:
         nodes=str(nodes),
         trouble="",
         silent_seconds=None,
-        stall="rank 2 on node 0 (h0) makes the others wait" if how == "running" else "",
+        finding="rank 2 on node 0 (h0) makes the others wait" if how == "running" else "",
         silence="",
         checks="" if how == "gathering" else "1 failed",
         command="train.py --batch 8",
@@ -184,10 +183,30 @@ def features() -> dict[str, Any]:
 
 def views(nodes: int) -> dict[str, Any]:
     """What views are answered."""
-    found: dict[str, Any] = {"checks": checks(), "matrix": matrix(nodes)}
-    for feature in features().values():
-        found |= feature.views(nodes)
-    return found
+    return {"checks": checks(), "matrix": matrix(nodes), **of_features(nodes)}
+
+
+def of_features(nodes: int) -> dict[str, Any]:
+    """What those of features are answered."""
+    return {
+        name: answer for one in features().values() for name, answer in one.views(nodes).items()
+    }
+
+
+def acts() -> dict[str, Any]:
+    """What acts of features are answered."""
+    return {
+        name: answer
+        for one in features().values()
+        for name, answer in getattr(one, "ACTS", {}).items()
+    }
+
+
+def open_all(view: str, place: Any) -> None:
+    """Have the view of a feature show all that it can."""
+    for one in features().values():
+        if view in one.TEXTS and hasattr(one, "open_all"):
+            one.open_all(place)
 
 
 def checks() -> Checks:
@@ -264,19 +283,6 @@ def logs(how: How = "running") -> list[LogPiece]:
         *([cause] if how == "failed" else []),
         LogPiece(note="node 3 (h3): has left, and its log with it"),
     ]
-
-
-def look() -> Look:
-    """One rank is elsewhere."""
-    return Look(
-        sentence="7 of 8 ranks have waited 4 min in all_reduce #21; rank 5 has not called it",
-        next_step="see what rank 5 prints: rdzv logs demo --rank 5",
-        places=[
-            {"ranks": "5", "head": "rank 5 (node 0, h0), state S", "frames": ["load (data.py:31)"]},
-            {"ranks": "0-4, 6, 7", "head": "7 ranks", "frames": ["all_reduce (c10d.py:3252)"]},
-        ],
-        notes=["node 3 (h3) has not answered for 5 s"],
-    )
 
 
 _RUNS: tuple[tuple[str, str, Tone, int | None, float | None, str], ...] = (

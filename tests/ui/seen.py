@@ -32,7 +32,7 @@ CHROMIUM_ARGUMENTS: dict[str, Any] = {
 
 def _views() -> tuple[str, ...]:
     """In the order of their tabs."""
-    found = ["now", "logs", "hang", "checks", "matrix", "epochs", "events", "environment"]
+    found = ["now", "logs", "checks", "matrix", "epochs", "events", "environment"]
     for feature in runs.features().values():
         for view in feature.TEXTS:
             found.insert(min(found.index(one) for one in feature.BEFORE if one in found), view)

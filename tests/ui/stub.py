@@ -41,7 +41,7 @@ class Stub:
             "state": runs.state(nodes, how),
             **runs.views(nodes),
             "events": [runs.event(number) for number in range(100, 300)],
-            "look": runs.look(),
+            **runs.acts(),
         }
         self.logs: list[Any] = list(runs.logs(how))
         self.changes: list[Change] = []
@@ -178,7 +178,7 @@ class _Handler(BaseHTTPRequestHandler):
             return None
         self.of.acts.append(body)
         words = {"words": f"{body['act']}: the registry has accepted it"}
-        return self._answer(self.of.answers["look"] if body["act"] == "look" else words)
+        return self._answer(self.of.answers[body["act"]] if body["act"] in runs.acts() else words)
 
     def _path(self) -> str | None:
         self.of.asked.append((self.command, self.path, dict(self.headers)))

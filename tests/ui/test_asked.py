@@ -15,7 +15,6 @@ from launcher.state.state_dir import StateDir
 from launcher.ui.asked import OUTCOMES
 from launcher.ui.clerk import Keys
 from rendezvous.talk.credentials import RunKeys
-from rendezvous.wire.look import Frame, LookCall, LookReport, NodeLook, RankLook, RunLook, Stack
 from rendezvous.wire.node import Finding
 from rendezvous.wire.run import EpochEnd, Phase, Round, RunReport
 from rendezvous.wire.table import EndpointTable, TableRow
@@ -79,19 +78,6 @@ def table() -> EndpointTable:
     return EndpointTable(run=RUN, launch_id=LAUNCH_ID, transport="Socket", rows=rows, **values)
 
 
-def look() -> RunLook:
-    stacks = [
-        Stack(frames=[Frame(function=name, file="t.py", line=7)]) for name in ("reduce", "load")
-    ]
-    ranks = [RankLook(rank=rank, pid=rank, state="S", stack=int(rank == 5)) for rank in (3, 4, 5)]
-    seen = LookReport(look=9, epoch=2, ranks=ranks, stacks=stacks)
-    nodes = [
-        NodeLook(slot=0, node=2, hostname="gpu-9"),
-        NodeLook(slot=4, node=1, hostname="gpu-7", report=seen),
-    ]
-    return RunLook(look=9, epoch=2, over=True, nodes=nodes)
-
-
 def written(digest: str) -> dict[str, Written]:
     at = f"/v1/runs/{RUN}"
     said = STANDS.model_copy(update={"digest": digest})
@@ -102,8 +88,6 @@ def written(digest: str) -> dict[str, Written]:
         f"DELETE {at}": said.model_copy(update={"reason": "it is cancelled"}),
         f"POST {at}/restart": said.model_copy(update={"reason": "it restarts"}),
         f"POST {at}/slots/4/drain": said.model_copy(update={"reason": "it leaves"}),
-        f"POST {at}/looks": LookCall(look=9),
-        f"GET {at}/looks": look(),
     }
 
 
@@ -194,31 +178,6 @@ async def test_a_nodes_environment_is_of_the_newest_table_of_its_registry(
     assert [found["NODE_RANK"] for found in values] == ["1", "1"]
     assert [found["RDZV_RESTARTS"] for found in values] == ["3", "2"]
     assert values[0]["MASTER_ADDR"] == "10.0.0.2"
-
-
-async def test_a_look_is_asked_for_with_the_credential_that_may(
-    registry: Registry, state: StateDir, tmp_path: Path
-) -> None:
-    keys = keys_of(state)
-    async with page_door(tmp_path, keys=keys) as door:
-        code, seen = await act(door, act="look")
-    assert keys.look is not None
-    assert code == 200
-    asked = [
-        call
-        for call, text in zip(registry.asked, registry.credentials, strict=True)
-        if text == keys.look.text()
-    ]
-    assert [call for call, _ in asked] == [
-        f"POST /v1/runs/{RUN}/looks",
-        f"GET /v1/runs/{RUN}/looks",
-    ]
-    assert [(one["ranks"], one["frames"]) for one in seen["places"]] == [
-        ("5", ["load (t.py:7)"]),
-        ("3-4", ["reduce (t.py:7)"]),
-    ]
-    assert seen["places"][0]["head"].startswith("rank 5 (node 1, gpu-7)")
-    assert seen["notes"] == ["node 2 (gpu-9, slot 0): it has not answered"]
 
 
 async def test_what_a_person_asks_for_reaches_the_slot_of_the_node(

@@ -104,17 +104,3 @@ def test_a_page_that_may_only_look_offers_no_act(opened: Open) -> None:
     seen = opened(stub)
     seen.page.locator(".sentence").wait_for()
     assert not seen.page.get_by_role("button", name="Cancel the run").is_visible()
-    seen.view("hang").get_by_text("rdzv look demo").wait_for()
-    assert not seen.page.get_by_role("button", name="Look").is_visible()
-
-
-def test_a_look_shows_the_odd_one_first(opened: Open) -> None:
-    seen = opened(Stub(4))
-    place = seen.view("hang")
-    place.get_by_role("button", name="Look at all ranks").click()
-    place.get_by_text("rank 5 has not called it").wait_for()
-    heads = place.locator("summary").all_inner_texts()
-    assert ["rank 5" in heads[0], "7 ranks" in heads[1]] == [True, True]
-    place.get_by_text("load (data.py:31)").wait_for()
-    place.get_by_text("has not answered for 5 s").wait_for()
-    place.get_by_role("button", name="Look again").wait_for()

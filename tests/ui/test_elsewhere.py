@@ -85,7 +85,7 @@ def test_a_run_is_shown_where_nothing_of_it_is_kept_and_what_a_view_does_not_let
             assert "rdzv status r --env 1" in looker.get("environment?node=1").json()["hint"]
             lines = until(partial(lines_of, looker))
             assert sorted(lines) == ["begun on 0", "begun on 1"]
-            for act in ("look", "cancel", "restart", "drain"):
+            for act in ("cancel", "restart", "drain"):
                 answer = looker.act(act=act, node=0)
                 assert (answer.status_code, "--ui-actions" in answer.text) == (403, True)
         (tmp_path / "go").touch()

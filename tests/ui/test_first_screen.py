@@ -47,7 +47,7 @@ def test_a_cause_is_said_once_with_its_evidence_below_and_a_way_to_the_log(opene
 
 def test_a_node_for_which_the_others_wait_is_coloured_while_it_runs(opened: Open) -> None:
     stub = Stub(4)
-    stub.answers["state"]["head"] |= {"stall": "", "sentence": "running on 4 nodes"}
+    stub.answers["state"]["head"] |= {"finding": "", "sentence": "running on 4 nodes"}
     seen = opened(stub)
     rows = seen.page.locator(".view-now tbody tr")
     rows.nth(3).wait_for()
@@ -55,7 +55,7 @@ def test_a_node_for_which_the_others_wait_is_coloured_while_it_runs(opened: Open
     legend = seen.page.locator(".legend li", has_text="waited for")
     assert not legend.is_visible()
     assert seen.page.get_by_role("link", name="Open the log").count() == 0
-    more = {"sentence": f"running on 4 nodes; {STALL}", "stall": STALL, "tone": "wait"}
+    more = {"sentence": f"running on 4 nodes; {STALL}", "finding": STALL, "tone": "wait"}
     more |= {"next_step": "rdzv logs demo --rank 17"}
     late = runs.slot(2, 4, "running", **WAITED_FOR)
     stub.change(head=runs.head(4, "running", **more), slots=[late])
@@ -71,13 +71,11 @@ def test_a_node_for_which_the_others_wait_is_coloured_while_it_runs(opened: Open
     href = rows.first.get_by_role("link", name="Log of rank 17").get_attribute("href")
     assert str(href).endswith("&rank=17")
     seen.page.get_by_role("link", name="Open the log of rank 17").wait_for()
-    seen.page.get_by_role("tab", name="Hang 1").wait_for()
     stub.change(
-        head=runs.head(4, "running", stall="", sentence="running on 4 nodes"),
+        head=runs.head(4, "running", finding="", sentence="running on 4 nodes"),
         slots=[runs.slot(2, 4, "running")],
     )
     legend.wait_for(state="hidden")
-    seen.page.get_by_role("tab", name="Hang (empty)").wait_for()
 
 
 READ = """(canvas) => {
@@ -122,23 +120,25 @@ def test_tabs_say_what_is_in_them_and_empty_ones_are_dimmed(opened: Open) -> Non
     stub.answers["state"]["events"] = []
     seen = opened(stub)
     curves = ["Curves"] * ("metrics" in runs.features())
-    for name in (*curves, "Hang", "Checks", "Epochs", "Events", "Environment"):
+    hang = ["Hang"] * ("hang" in runs.features())
+    for name in (*curves, *hang, "Checks", "Epochs", "Events", "Environment"):
         seen.page.get_by_role("tab", name=f"{name} (empty)", exact=True).wait_for()
-    dim = seen.page.locator("#tab-hang").evaluate(COLOUR)
+    dim = seen.page.locator("#tab-checks").evaluate(COLOUR)
     assert seen.page.locator("#tab-logs").evaluate(COLOUR) != dim
-    more = {"stall": STALL, "checks": "2 warnings", "epoch": 3, "sentence": "running"}
+    more = {"finding": STALL, "checks": "2 warnings", "epoch": 3, "sentence": "running"}
     stub.change(
         head=runs.head(4, "running", **more),
         slots=[runs.slot(number, 4, "running") for number in range(4)],
-        parts={name: one.part(4, "running") for name, one in runs.features().items()},
+        parts=runs.state(4)["parts"],
         events=[runs.event(400), runs.event(401)],
         epochs=runs.state(4, "restarting")["epochs"],
     )
-    seen.page.get_by_role("tab", name="Hang 1", exact=True).wait_for()
+    seen.page.get_by_role("tab", name="Checks 2 warnings", exact=True).wait_for()
     machines = ["Machines 4"] * ("machines" in runs.features())
-    wanted = ["Now", "Logs", *(f"{one} 3" for one in curves), "Hang 1", "Checks 2 warnings"]
-    assert names(seen) == [*wanted, "Matrix", *machines, "Epochs 3", "Events 1", "Environment"]
-    assert seen.page.locator("#tab-hang").evaluate(COLOUR) != dim
+    more_of = [*(f"{one} 3" for one in curves), *(f"{one} 1" for one in hang)]
+    wanted = ["Now", "Logs", *more_of, "Checks 2 warnings", "Matrix", *machines]
+    assert names(seen) == [*wanted, "Epochs 3", "Events 1", "Environment"]
+    assert seen.page.locator("#tab-checks").evaluate(COLOUR) != dim
     assert seen.overflow() == 0
 
 

@@ -10,15 +10,12 @@ import pytest
 
 from launcher.run import elsewhere as elsewhere_module
 from launcher.run.elsewhere import Elsewhere
-from launcher.show.look import lines_of
 from launcher.ui.kept import facts_of, read_journal
 from launcher.ui.told import Told
 from launcher.ui.view_keys import ViewKeys
-from rendezvous.hang import Verdict
 from rendezvous.talk.credentials import RunKeys
 from rendezvous.talk.join_string import RegistryPlace, ViewString
 from rendezvous.wire.errors import Unavailable
-from rendezvous.wire.look import Frame, LookReport, NodeLook, RankLook, RunLook, Stack
 from rendezvous.wire.run import Phase, Result, RunStatus
 from tests.launcher.drive import slot, status
 from tests.support.pages import RUN, kept_run
@@ -218,24 +215,3 @@ def test_of_a_view_only_its_own_run_is_seen_and_nothing_done() -> None:
     found = ViewKeys(VIEW).keys(RUN)
     assert (found.read, found.logs, found.look, found.admin) == (KEYS.read, KEYS.logs, None, None)
     assert ViewKeys(VIEW).keys("other").read is None
-
-
-# --- a look of very many places ---
-
-
-def test_of_very_many_places_the_first_ones_are_shown_and_how_many_are_left() -> None:
-    stacks = [Stack(frames=[Frame(function=f"f{n}", file="t.py", line=7)] * 9) for n in range(23)]
-    ranks = [RankLook(rank=n, pid=n, state="S", stack=n) for n in range(23)]
-    node = NodeLook(
-        slot=4, node=1, hostname="h", report=LookReport(look=9, epoch=2, ranks=ranks, stacks=stacks)
-    )
-    found = RunLook(look=9, epoch=2, over=True, nodes=[node])
-    verdict = Verdict("unclear", "they are everywhere")
-    lines = [*lines_of(found, verdict, everything=False)]
-    assert sum(line.startswith("rank ") for line in lines) == 20
-    assert lines[-1] == "and 3 more places, shown by --all"
-    assert lines.count("    and 1 older calls") == 20
-    whole = [*lines_of(found, verdict, everything=True)]
-    assert sum(line.startswith("rank ") for line in whole) == 23
-    assert sum(line.startswith("    f") for line in whole) == 9 * 23
-    assert "more places" not in whole[-1]

@@ -41,13 +41,11 @@ from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.credentials import RunKeys
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.errors import RdzvError, Unavailable
-from rendezvous.wire.look import LookCall
 from rendezvous.wire.run import EventLine, NodeState, Phase, Result, RunReport, RunStatus, SlotState
 from tests.launcher.asked import Asking, driven
 from tests.launcher.command import LAUNCH_ID, record_of
 from tests.launcher.drive import slot
 from tests.launcher.test_status_courses import (
-    LOOKED,
     OPTIONS,
     REPORT,
     RUNNING,
@@ -205,8 +203,6 @@ def answering(made: Course) -> Registry:
         "GET /v1/runs/odd": RUNNING,
         f"GET {AT}/report": REPORT,
         f"GET {AT}/tables/{table().digest()}": table(),
-        f"POST {AT}/looks": LookCall(look=7),
-        f"GET {AT}/looks": LOOKED,
         f"DELETE {AT}": RUNNING.model_copy(update={"reason": "it is cancelled"}),
         f"POST {AT}/restart": RUNNING.model_copy(update={"reason": "it starts again"}),
         f"POST {AT}/slots/4/drain": RUNNING.model_copy(update={"reason": "node 1 goes"}),
@@ -230,7 +226,7 @@ async def _ask(made: Course, door: PageDoor, session: str | None, *asked: tuple[
 
 
 ACTS: tuple[Any, ...] = (
-    {"act": "look"},
+    {"act": "odd"},
     {"act": "cancel", "reason": "enough"},
     {"act": "cancel"},
     {"act": "restart", "reason": "again"},
@@ -238,7 +234,6 @@ ACTS: tuple[Any, ...] = (
     {"act": "drain", "node": 1, "seconds": 12.5, "reason": "its fan"},
     {"act": "drain", "node": 3},
     {"act": "drain", "node": -1},
-    {"act": "odd"},
     {"act": "sing"},
     b"{",
 )
@@ -419,7 +414,7 @@ async def it_is_looked_at(made: Course) -> None:
     (state.path / ODD).write_text("1\n2\n")
     client.line("progressed", slot=0, progress="step 9", usual=True)
     await until(3.0)
-    client.news(stall="rank 5 makes the others wait")
+    client.news(finding="rank 5 makes the others wait")
     await until(12.0)
     client.away = Unavailable("nobody answers")
     client.wake()
@@ -431,7 +426,7 @@ async def it_is_looked_at(made: Course) -> None:
     client.news(
         phase=Phase.RESTARTING,
         remaining_seconds=4.0,
-        stall="",
+        finding="",
         slots=[rows[0], rows[1].model_copy(update={"node_state": NodeState.LOST}), slot(9)],
     )
     client.line("lost", slot=1)

@@ -88,7 +88,14 @@ def look(context: Callable[..., BrowserContext]) -> Iterator[Look]:
         one.check()
 
 
-OF_FEATURES = {"curves": ["loss", "rank 1"], "machines": ["CPUs", "memory"]}
+OF_FEATURES = {
+    "curves": ["loss", "rank 1"],
+    "machines": ["CPUs", "memory"],
+    "hang": [
+        "No stall and no slow rank was reported so far",
+        *("rdzv look r", "rdzv ui --ui-actions"),
+    ],
+}
 
 
 def says(seen: Seen, sentence: str) -> None:
@@ -125,11 +132,6 @@ def test_a_run_is_shown_to_its_end_and_then_in_one_file(
                 "matrix": ["No pair has failed", "2 pairs ok. Yellow: slower than the others."],
                 "checks": ["7 ok", "all nodes have MTU"],
                 "logs": ["begun on 0", "begun on 1", "New lines appear at the end"],
-                "hang": [
-                    "No stall and no slow rank was reported so far",
-                    "rdzv look r",
-                    "rdzv ui --ui-actions",
-                ],
                 **{view: texts for view, texts in OF_FEATURES.items() if view in VIEWS},
                 "epochs": ["Epoch 1 is in progress", "No earlier epoch"],
                 "events": ["both nodes reach each other"],

@@ -127,7 +127,7 @@ def test_each_number_of_an_event_and_the_head_stands_under_its_name() -> None:
         "replacements": 3,
         "resubmitted": 4,
     }
-    head |= {"max_replacements": 5, "digest": "d" * 64, "trouble": "t", "stall": "s"}
+    head |= {"max_replacements": 5, "digest": "d" * 64, "trouble": "t", "finding": "s"}
     told.status(status(silence="q", elapsed_seconds=8.0, remaining_seconds=9.0, **head))
     assert told.head.items() >= (head | {"silence": "q", "elapsed": 8.0, "remaining": 9.0}).items()
     ended: dict[str, Any] = {"epoch": 4, "exit_code": 11, "ran_seconds": 12.0, "then": "again"}
@@ -155,13 +155,13 @@ def test_whom_the_others_wait_for_is_marked_as_long_as_they_do(slow: bool) -> No
     rows = [slot(number, node=number, node_state=NodeState.RUNNING) for number in range(3)]
     suspect = Suspect(slot=1, rank=9, slow=slow)
     words = "nothing has moved for 5 s: rank 9 has not called it"
-    told.status(status(*rows, suspect=suspect, stall=f"{words}; try: rdzv logs llama --rank 9"))
+    told.status(status(*rows, suspect=suspect, finding=f"{words}; try: rdzv logs llama --rank 9"))
     viewer.look()
     marks = [(row["mark"], row["suspect"], row["tone"]) for row in viewer.state["slots"]]
     mark = "slow" if slow else "waited for"
     assert marks == [("", None, "good"), (mark, 9, "wait"), ("", None, "good")]
     head = viewer.state["head"]
-    assert (head["stall"], head["next_step"]) == (words, "rdzv logs llama --rank 9")
+    assert (head["finding"], head["next_step"]) == (words, "rdzv logs llama --rank 9")
     told.status(status(*rows))
     viewer.look()
     assert [row["mark"] for row in viewer.state["slots"]] == ["", "", ""]
@@ -211,11 +211,11 @@ def test_nodes_have_numbers_by_slot() -> None:
 
 def test_the_head_says_how_the_run_stands() -> None:
     told = made()
-    more = {"trouble": "disk full", "stall": "rank 3", "silence": "no output"}
+    more = {"trouble": "disk full", "finding": "rank 3", "silence": "no output"}
     told.status(status(slot(0), remaining_seconds=30.0, **more))
     head = told.head
     assert (head["state"], head["tone"], head["over"]) == ("running", "wait", False)
-    assert (head["trouble"], head["stall"], head["remaining"]) == ("disk full", "rank 3", 30.0)
+    assert (head["trouble"], head["finding"], head["remaining"]) == ("disk full", "rank 3", 30.0)
     assert head["silence"] == "no output"
 
 
@@ -224,7 +224,7 @@ def test_the_head_says_how_the_run_stands() -> None:
     [
         ({}, "good"),
         ({"ending": True}, "wait"),
-        ({"stall": "nothing moves"}, "wait"),
+        ({"finding": "nothing moves"}, "wait"),
         ({"silence": "no output"}, "wait"),
         ({"phase": Phase.GATHERING}, "wait"),
         ({"phase": Phase.RESTARTING}, "wait"),
@@ -286,11 +286,11 @@ def test_after_the_end_nobody_is_silent() -> None:
 
 def test_how_it_ended_replaces_what_was_wrong() -> None:
     told = made()
-    more = {"trouble": "disk full", "stall": "rank 3", "silence": "no output"}
+    more = {"trouble": "disk full", "finding": "rank 3", "silence": "no output"}
     told.status(status(remaining_seconds=3.0, **more))
     told.ended(End("ok", "all ended", result=OK))
     head = told.head
-    assert (head["state"], head["trouble"], head["stall"], head["silence"]) == ("ok", "", "", "")
+    assert (head["state"], head["trouble"], head["finding"], head["silence"]) == ("ok", "", "", "")
     assert head["remaining"] is None
     assert head["result"] == OK.model_dump(mode="json")
     assert head["elapsed"] == 1.0
@@ -449,7 +449,7 @@ def test_a_number_of_somebody_else_is_told_to_start_anew(after: int) -> None:
 
 def test_what_peers_have_said_is_printable_and_bounded() -> None:
     told, bad = made(), "\x1b[2J\u202e</script>" * 1_000
-    told.status(status(slot(0, hostname=bad, problem=bad), reason=bad, trouble=bad, stall=bad))
+    told.status(status(slot(0, hostname=bad, problem=bad), reason=bad, trouble=bad, finding=bad))
     told.event(event(1, reason=bad))
     told.ended(End("failed", bad, bad))
     texts = [told.head["sentence"], told.head["next_step"], told.state()["events"][0]["reason"]]

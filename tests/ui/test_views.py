@@ -89,7 +89,6 @@ def test_every_view_has_its_content(opened: Open) -> None:
         "matrix": ["eth0 10", "slot 1 (h1) to slot 2 (h2): no answer", "0.18 ms", "11 pairs ok"],
         "checks": ["slot 3 is 40 s ahead", "Try: start chronyd", "1 failed, 1 warning"],
         "logs": ["rank 0 step 1 loss 1.000", "rank 1 warning WARNING nan", "node 3 (h3): has left"],
-        "hang": ["rank 2 on node 0 (h0) makes the others wait"],
         "epochs": ["Epoch 1 is in progress", "node 0 (h0) was lost", "no lease for 30 s"],
         "events": ["reason 316", "lost"],
         "environment": ["MASTER_ADDR", "10.0.0.1", "the address of node 0"],
@@ -103,25 +102,6 @@ def test_every_view_has_its_content(opened: Open) -> None:
         for text in texts:
             place.get_by_text(text).first.wait_for()
         assert seen.overflow() == 0
-
-
-@pytest.mark.parametrize(
-    ("how", "silence", "words"),
-    [
-        ("running", "no output and no collective for 2 min", "no output and no collective for 2"),
-        ("running", "", "No stall and no slow rank was reported so far. Before its ranks have"),
-        ("restarting", "", "Not judged: the programs do not run."),
-        ("failed", "", "No stall and no slow rank was reported. Short runs, and"),
-    ],
-)
-def test_a_run_that_was_not_judged_is_not_said_to_be_well(
-    opened: Open, how: runs.How, silence: str, words: str
-) -> None:
-    stub = Stub(4, how)
-    stub.answers["state"]["head"] |= {"stall": "", "silence": silence}
-    seen = opened(stub)
-    seen.view("hang").locator(".current", has_text=words).wait_for()
-    assert seen.page.get_by_text(silence).count() >= 1
 
 
 NOTHING: dict[str, Any] = {

@@ -30,6 +30,7 @@ from worker.program.family import (
     failed_rank,
     late_to_end,
     likely_cause,
+    pids_by_local_rank,
     ranks_in,
 )
 
@@ -388,3 +389,17 @@ def test_what_was_read_is_not_what_somebody_prints() -> None:
         20.0, 100, 5, 2, 0
     )
     assert end_by_torchrun(["exitcode: 7", "exitcode  : 7"]) is None
+
+
+# --- which process is which rank ------------------------------------------------------------------
+
+
+def test_the_processes_of_the_ranks_are_those_that_the_keeper_knows() -> None:
+    family = Family(None, (rank(0), rank(1), Child(7, 0.0, 0.0)))
+    assert pids_by_local_rank(family, 5, 3) == {0: 100, 1: 101, 2: None}
+
+
+def test_a_program_that_is_a_rank_itself_is_its_only_one() -> None:
+    assert pids_by_local_rank(Family(), 5, 1) == {0: 5}
+    assert pids_by_local_rank(Family(), None, 1) == {0: None}
+    assert pids_by_local_rank(Family(), 5, 2) == {0: None, 1: None}

@@ -44,10 +44,8 @@ from tests.worker.test_table import join
 from tests.worker.told import Instead, Told
 from worker.evidence import devices, places, processes
 from worker.evidence.control_groups import MEMORY, PIDS, limited_memory, memory_chain, watched
-from worker.evidence.held_back import read_groups
 from worker.evidence.kernel import kills_of_machine
 from worker.evidence.look import Asked, Counters, chosen, look_kernel, look_pids
-from worker.evidence.parsing.held_back import held_back
 from worker.evidence.parsing.places import place_facts
 from worker.evidence.parsing.telling import fact
 from worker.machine import (
@@ -155,8 +153,29 @@ STATUS = (
 )
 
 
+def go_on_in_version_2(at: Tree) -> None:
+    """All of its groups have counted something since."""
+    at.put(
+        {"job/rank/memory.events": "high 9\noom_kill 17", "job/memory.events": "oom_kill 19"},
+        "sys/fs/cgroup/pod",
+    )
+    at.put(
+        {
+            "memory.events": "high 8\noom_kill 14",
+            "pids.events": "max 29",
+            "cpu.max": "50000 100000",
+        },
+        "sys/fs/cgroup/pod",
+    )
+    at.put(
+        {"job/cpu.stat": "nr_periods 170\nnr_throttled 50", "job/cgroup.events": "frozen 1"},
+        "sys/fs/cgroup/pod",
+    )
+    at.put({"job/rank/cpu.stat": "nr_periods 260\nnr_throttled 60"}, "sys/fs/cgroup/pod")
+
+
 def what_groups_count() -> Told:
-    """Of version 2, before and after; with what holds processes back, and which CPUs are left."""
+    """Of version 2, before and after; and which CPUs are left."""
     with tree() as at:
         of_version_2(at)
         told, root = at.told, at.root
@@ -168,37 +187,18 @@ def what_groups_count() -> Told:
         told.of("pids", *pids.chains, counts=pids.counts, limits=pids.limits, peaks=pids.peaks)
         chain = memory_chain(root)
         told.of("chain", chain, limited_memory(chain, root), limited_memory(chain[:1], root))
-        groups = read_groups([70, 99, 71], root)
-        told.of("held back", *groups.items(), again=held_back(groups, groups))
         at.patch.setattr(os, "cpu_count", lambda: 48)
         for allowed in (48, 33, 2):
             at.patch.setattr(os, "sched_getaffinity", lambda _, n=allowed: set(range(n)))
             told.of(f"{allowed} CPUs", cpus.read_cpus(root), cpus.read_cpus(root).words)
         at.put({"cgroup": "0::/pod/job/rank"}, "proc/self")
         told.of("CPUs of a rank", cpus.read_cpus(root).words)
-        at.put(
-            {"job/rank/memory.events": "high 9\noom_kill 17", "job/memory.events": "oom_kill 19"},
-            "sys/fs/cgroup/pod",
-        )
-        at.put(
-            {
-                "memory.events": "high 8\noom_kill 14",
-                "pids.events": "max 29",
-                "cpu.max": "50000 100000",
-            },
-            "sys/fs/cgroup/pod",
-        )
-        at.put(
-            {"job/cpu.stat": "nr_periods 170\nnr_throttled 50", "job/cgroup.events": "frozen 1"},
-            "sys/fs/cgroup/pod",
-        )
-        at.put({"job/rank/cpu.stat": "nr_periods 260\nnr_throttled 60"}, "sys/fs/cgroup/pod")
+        go_on_in_version_2(at)
         after = watched(MEMORY, ["self", 72], known=before.chains, root=root)
         told.of("memory after", *after.chains, counts=after.counts)
         told.of("rises", *rises(before, after), back=[*map(str, rises(after, before))])
         later = watched(PIDS, [71], known=pids.chains, root=root)
         told.of("rises of pids", *rises(pids, later))
-        told.of("held back after", *held_back(groups, read_groups([70, 71], root)))
         told.of("CPUs", cpus.read_cpus(root).words)
         (root / "sys/fs/cgroup/pod/job/rank/memory.events").unlink()
         gone = watched(MEMORY, [], known=before.chains, root=root)
@@ -206,42 +206,47 @@ def what_groups_count() -> Told:
         return told
 
 
+def of_version_1(at: Tree) -> None:
+    """A process in groups of every controller, one of them frozen."""
+    at.put(
+        {
+            "mountinfo": V1,
+            "cgroup": OF_V1,
+        },
+        "proc/self",
+    )
+    at.put(
+        {
+            "a/b/memory.oom_control": "oom_kill_disable 1\nunder_oom 1\noom_kill 5",
+            "a/memory.limit_in_bytes": 7_000,
+            "a/b/memory.limit_in_bytes": 1 << 62,
+            "a/memory.usage_in_bytes": 4_400,
+            "a/memory.stat": "inactive_file 3\ntotal_inactive_file 1400",
+            "a/memory.max_usage_in_bytes": 5_500,
+        },
+        "sys/fs/cgroup/memory",
+    )
+    at.put(
+        {
+            "a/cpu.cfs_quota_us": 350_000,
+            "a/cpu.cfs_period_us": 100_000,
+            "cpu.cfs_quota_us": -1,
+            "cpu.cfs_period_us": 100_000,
+        },
+        "sys/fs/cgroup/cpu,cpuacct",
+    )
+    at.put(
+        {"c/pids.max": 77, "c/pids.current": 33, "pids.max": 55, "c/pids.events": "max 3"},
+        "sys/fs/cgroup/pids",
+    )
+    at.put({"a/freezer.state": "FROZEN"}, "sys/fs/cgroup/free zer")
+
+
 def what_groups_of_version_1_count() -> Told:
     """A freezer, and memory whose out-of-memory killer is off."""
     with tree() as at:
         told, root = at.told, at.root
-        at.put(
-            {
-                "mountinfo": V1,
-                "cgroup": OF_V1,
-            },
-            "proc/self",
-        )
-        at.put(
-            {
-                "a/b/memory.oom_control": "oom_kill_disable 1\nunder_oom 1\noom_kill 5",
-                "a/memory.limit_in_bytes": 7_000,
-                "a/b/memory.limit_in_bytes": 1 << 62,
-                "a/memory.usage_in_bytes": 4_400,
-                "a/memory.stat": "inactive_file 3\ntotal_inactive_file 1400",
-                "a/memory.max_usage_in_bytes": 5_500,
-            },
-            "sys/fs/cgroup/memory",
-        )
-        at.put(
-            {
-                "a/cpu.cfs_quota_us": 350_000,
-                "a/cpu.cfs_period_us": 100_000,
-                "cpu.cfs_quota_us": -1,
-                "cpu.cfs_period_us": 100_000,
-            },
-            "sys/fs/cgroup/cpu,cpuacct",
-        )
-        at.put(
-            {"c/pids.max": 77, "c/pids.current": 33, "pids.max": 55, "c/pids.events": "max 3"},
-            "sys/fs/cgroup/pids",
-        )
-        at.put({"a/freezer.state": "FROZEN"}, "sys/fs/cgroup/free zer")
+        of_version_1(at)
         text, mounts = (
             (root / "proc/self/cgroup").read_text(),
             mounts_in((root / "proc/self/mountinfo").read_text()),
@@ -254,8 +259,6 @@ def what_groups_of_version_1_count() -> Told:
         chain = memory_chain(root)
         told.of("limited", limited_memory(chain, root), limited_memory((), root))
         at.put({"70/cgroup": text}, "proc")
-        groups = read_groups([70], root)
-        told.of("held back", *groups.items(), words=held_back(groups, groups))
         at.patch.setattr(os, "cpu_count", lambda: 8)
         at.patch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
         told.of("CPUs", cpus.read_cpus(root).words)

@@ -22,7 +22,7 @@ from rendezvous.wire.errors import Fenced, RunOver
 from worker.agent.arming import NodeSpec
 from worker.agent.environment import AgentEnvironment
 from worker.agent.inputs import Exhausted, SignalCame
-from worker.agent.port import NodePort, load_parts
+from worker.agent.port import NodePort, RunningRanks, load_parts
 from worker.agent.shell import NodeShell
 from worker.contracts import FRAMEWORKS, needs_of
 from worker.machine.shortage import cpu_time_met, cpu_time_used_up
@@ -39,6 +39,7 @@ __all__ = [
     "with_log_folder",
     "AgentEnvironment",
     "NodePort",
+    "RunningRanks",
     "load_parts",
 ]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from rendezvous.frozen import frozen
 from rendezvous.wire.log_view import ViewOrder
 from rendezvous.wire.node import JoinRequest
+from rendezvous.wire.question import Question
 from rendezvous.wire.reports import AckReport, ExitReport, Report
 from rendezvous.wire.run import NO_RESTARTS, RestartFacts
 from rendezvous.wire.table import EndpointTable
@@ -99,7 +100,7 @@ class Watch(Effect):
     Attributes:
         brings: What the registry is told with it.
         since: When what an exit report tells of began; its age is counted from then.
-        look: The newest look that this node has heard of.
+        question: The newest question that this node has heard of.
         views: The newest view of output that it has heard of; None: of none.
         importing: A rank of its program is importing torch.
     """
@@ -110,7 +111,7 @@ class Watch(Effect):
     pause: bool = False
     brings: AckReport | ExitReport | None = None
     since: float | None = None
-    look: int = 0
+    question: int = 0
     views: int | None = None
     importing: bool = False
 
@@ -342,26 +343,20 @@ class LookAtProgram:
 
 
 @frozen
-class AnswerLook:
-    """See where the ranks are, and tell it: many nodes one after the other.
+class AnswerQuestion:
+    """Answer a question of the registry, when it is this node's turn.
 
     Attributes:
-        look: Its number.
-        epoch: Of the table.
-        program: That is looked at; None: none runs, for the reason `why`.
-        delay: Seconds from now until it is told.
-        pace_before: Tell only when they called their collectives, before this moment of the
-            registry's clock; None: all that can be seen.
-        nodes: How many there are in the table.
+        epoch: Of this node's table, in which it is `node` of so many `nodes`.
+        program: The start that is asked about; None: none can be, and `why`.
     """
 
-    look: int
+    question: Question
     epoch: int
     program: int | None
-    delay: float
+    node: int
+    nodes: int
     why: str = ""
-    pace_before: float | None = None
-    nodes: int = 1
 
 
 @frozen
@@ -407,7 +402,7 @@ Action = (
     | ShowDeparture
     | MayRun
     | LookAtProgram
-    | AnswerLook
+    | AnswerQuestion
     | ServeView
     | End
 )

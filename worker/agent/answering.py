@@ -1,119 +1,91 @@
-"""Answers a look: where the ranks of this node are, or when they called their collectives."""
+"""Answers the questions to this node: those of features, and when its ranks called collectives."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
-from typing import NamedTuple
 
 from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.join_string import JoinString
-from rendezvous.talk.looks import answer_look, registry_clock
+from rendezvous.talk.questions import answer
 from rendezvous.wire.errors import RdzvError
-from rendezvous.wire.look import LookReport
-from worker.agent.actions import AnswerLook
+from rendezvous.wire.pace import PACE, PaceAnswer
+from rendezvous.wire.question import Answer
+from worker.agent.actions import AnswerQuestion
 from worker.agent.environment import AgentEnvironment
-from worker.look.parsing.arrivals import Clock, pace_of
+from worker.agent.port import Parts, RunningRanks
+from worker.agent.questions import ANSWERS_A_SECOND, NOT_STARTED
+from worker.look.parsing.arrivals import pace_of
 
+PACES_A_SECOND = 150
+"""Where nobody waits for them, and each node asks for the registry's clock several times."""
 MOST_BYTES = 8 << 20
 """Of calls, that all nodes of a run tell together."""
 LEAST_OWN_BYTES, MOST_OWN_BYTES = 6 << 10, 48 << 10
 """That each node may tell in any case, and at most: a request may have 64 KiB."""
-_CLOCK_TRIES = 5
+NOT_KNOWN = "no part of its rdzv answers this question"
 
 
-class RanksToSee(NamedTuple):
-    """The ranks of a program.
-
-    Attributes:
-        folder: What RDZV_LOOK_FOLDER names for them; empty: nobody is to look.
-        pids: The processes of the local ranks; None where nobody knows it.
-        first_rank: The global rank of local rank 0.
-        launcher: The process of the program, which may be a rank itself; None: not known.
-    """
-
-    folder: str
-    pids: Mapping[int, int | None]
-    first_rank: int
-    launcher: int | None = None
-
-
-class Answering:
+class Answers:
     """What a node answers.
 
     Args:
         environment: The outer world.
         client: Of the registry.
         join: Of this node.
+        parts: The features' parts, which know the answers to their own questions.
     """
 
     def __init__(
-        self, environment: AgentEnvironment, client: RegistryClient, join: JoinString
+        self,
+        environment: AgentEnvironment,
+        client: RegistryClient,
+        join: JoinString,
+        parts: Parts,
     ) -> None:
         self._environment = environment
         self._client = client
         self._join = join
+        self._parts = parts
 
-    async def answer(self, asked: AnswerLook, ranks: RanksToSee | None) -> None:
-        """Look now, and tell it when it is this node's turn.
+    async def answer(self, asked: AnswerQuestion, ranks: RunningRanks | None) -> None:
+        """See now what the answer is, and send it when it is this node's turn.
 
         Args:
             asked: What is wanted.
             ranks: None: no program runs here.
         """
-        due = asyncio.get_running_loop().time() + asked.delay
-        report = LookReport(look=asked.look, epoch=asked.epoch, words=asked.why)
+        question = asked.question
+        is_pace = question.topic == PACE
+        topic, make = self._parts.answers.get(question.topic, (None, None))
+        others = topic.rate if topic is not None else ANSWERS_A_SECOND
+        due = asyncio.get_running_loop().time()
+        due += asked.node / (PACES_A_SECOND if is_pace else others)
+        why = asked.why or (NOT_STARTED if ranks is None else "" if make else NOT_KNOWN)
+        said = Answer(number=question.number, epoch=asked.epoch, words=why)
         with contextlib.suppress(RdzvError):  # whoever asks sees that this node has not answered
-            if asked.pace_before is not None:
-                report = await self._with_pace(report, ranks, due, asked)
-            elif ranks is not None:
-                report = await self._with_ranks(report, ranks)
-            elif asked.program is not None:
-                words = "its program has not been started yet"
-                report = report.model_copy(update={"words": words})
+            if is_pace:
+                said = await self._pace(asked, ranks, due)
+            elif ranks is not None and make is not None:
+                said = await make(question, ranks)
             await asyncio.sleep(due - asyncio.get_running_loop().time())
-            await answer_look(self._client, self._join.run, self._join.slot, report)
+            await answer(self._client, question.topic, self._join.run, self._join.slot, said)
 
-    async def _with_ranks(self, report: LookReport, ranks: RanksToSee) -> LookReport:
-        """Add where the ranks are; why not, where that cannot be seen."""
-        began = asyncio.get_running_loop().time()
-        try:
-            seen = await self._environment.in_thread(self._environment.where_ranks_are, *ranks)
-        except Exception as exc:  # noqa: BLE001 (who looks is shown why there is nothing to see)
-            words = f"looking at its processes failed: {type(exc).__name__}"
-            return report.model_copy(update={"words": words})
-        seconds = asyncio.get_running_loop().time() - began
-        lists = {"unstarted": [*seen.unstarted], "held_back": [*seen.held_back]}
-        found = {**seen._asdict(), **lists}
-        return report.model_copy(update={"seconds": seconds, **found})
-
-    async def _with_pace(
-        self, report: LookReport, ranks: RanksToSee | None, due: float, asked: AnswerLook
-    ) -> LookReport:
-        """Add when the ranks called. Raises RdzvError."""
-        before = asked.pace_before
-        if ranks is None or not ranks.folder or before is None:
-            return report
+    async def _pace(
+        self, asked: AnswerQuestion, ranks: RunningRanks | None, due: float
+    ) -> PaceAnswer:
+        """When the ranks called. Raises RdzvError."""
+        said = PaceAnswer(number=asked.question.number, epoch=asked.epoch, words=asked.why)
+        if ranks is None or not ranks.folder:
+            return said
         # At once: all ranks of the run are held for a moment, and better at the same one.
         read = self._environment.calls
         calls = await self._environment.in_thread(read, ranks.folder, ranks.pids, ranks.first_rank)
         await asyncio.sleep(due - asyncio.get_running_loop().time())
-        clock = await self._clock()
+        clock, before = await self._parts.clock(), asked.question.data.get("before", 0.0)
         most = bytes_told(asked.nodes)
         pace = await self._environment.in_thread(pace_of, calls, clock, before, most)
-        return report.model_copy(update={"pace": pace})
-
-    async def _clock(self) -> Clock:
-        """The registry's, by the quickest of several answers. Raises RdzvError."""
-        found = []
-        for _ in range(_CLOCK_TRIES):
-            sent = self._environment.wall()
-            now = await registry_clock(self._client, self._join.run, self._join.slot)
-            heard = self._environment.wall()
-            found.append(((heard - sent) / 2, now - (sent + heard) / 2))
-        error, ahead = min(found)
-        return Clock(ahead, max(0.0, error))
+        return said.model_copy(update={"pace": pace})
 
 
 def bytes_told(nodes: int) -> int:

@@ -29,7 +29,6 @@ from rendezvous.talk.credentials import Credential
 from rendezvous.talk.http_network import HttpNetwork
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.evidence import Fact
-from rendezvous.wire.look import MAX_HELD_BACK
 from rendezvous.wire.node import JoinRequest
 from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.verify import PairProbe, ProbePlan
@@ -71,7 +70,7 @@ from worker.program.terminal import size_of
 from worker.rsh.shims import place_shims
 
 if TYPE_CHECKING:
-    from worker.look.collect import RankCalls, Seen
+    from worker.look.parsing.arrivals import RankCalls
 
 
 def dial(place: RegistryPlace, credential: Credential | str | None) -> RegistryClient:
@@ -227,33 +226,8 @@ class Sink(Output, Protocol):
         """Nothing more comes."""
 
 
-Sampled = tuple[Sequence[tuple[int, int]], Sequence[tuple[float, int]]]
-"""Values of `calls` and `work` of a `worker.agent.quiet.Sample`."""
-
-
-def _where_ranks_are(
-    folder: str, pids: Mapping[int, int | None], first_rank: int, launcher: int | None
-) -> Seen:
-    from worker.evidence.held_back import read_groups  # seldom wanted
-    from worker.evidence.parsing.held_back import held_back
-    from worker.look.collect import collect
-
-    known = [pid for pid in (*pids.values(), launcher) if pid is not None]
-    before = read_groups(known)
-    seen = collect(Path(folder or os.devnull), pids, first_rank, launcher)
-    return seen._replace(held_back=held_back(before, read_groups(known))[:MAX_HELD_BACK])
-
-
-def _sample_ranks(folder: str, pids: Mapping[int, int | None], launcher: int | None) -> Sampled:
-    from worker.look.collect import sample, work  # once the program has run for a while
-
-    place = Path(folder)
-    calls = [(one.called, one.ended) for _, one in sorted(sample(place, pids).items())]
-    return calls, work(place, pids, launcher)
-
-
 def _importing(folder: str, count: int) -> bool | None:
-    from worker.look.collect import importing  # once a program runs
+    from worker.look.ranks import importing  # once a program runs
 
     return importing(Path(folder), range(count))
 
@@ -265,7 +239,7 @@ def _read_worlds(folder: str, first_rank: int, count: int) -> tuple[RankWorld, .
 
 
 def _calls(folder: str, pids: Mapping[int, int | None], first_rank: int) -> Mapping[int, RankCalls]:
-    from worker.look.collect import calls  # seldom wanted
+    from worker.look.ranks import calls  # seldom wanted
 
     return calls(Path(folder or os.devnull), pids, first_rank)
 
@@ -322,14 +296,10 @@ class AgentEnvironment:
     folders: Callable[[Mapping[str, str]], tuple[str, ...]] = folders_of
     look_before: Callable[[int | None], Counters] = look_before
     look_after: Callable[[Counters, Asked], list[Fact]] = look_after
-    sample_ranks: Callable[[str, Mapping[int, int | None], int | None], Sampled] = _sample_ranks
     calls: Callable[[str, Mapping[int, int | None], int], Mapping[int, RankCalls]] = _calls
     importing: Callable[[str, int], bool | None] = _importing
     worlds: Callable[[str, int, int], tuple[RankWorld, ...]] = _read_worlds
     wall: Callable[[], float] = time.time  # noqa: TID251 (as the stamps of a program's calls)
-    where_ranks_are: Callable[[str, Mapping[int, int | None], int, int | None], Seen] = (
-        _where_ranks_are
-    )
     local_socket: Callable[..., AgentSocket] = LocalSocket
     nccl_log: Callable[..., NetworkLog] = NcclLog
     sink: Callable[..., Sink] = OutputSink

@@ -15,7 +15,6 @@ from rendezvous.wire.verify import PairProbe
 from rendezvous.wire.watch import NodeView
 from rendezvous.wire.world import RankWorld
 from worker.agent.notices import Notice
-from worker.agent.quiet import Sample
 from worker.contracts import Contract
 from worker.nccl.verdict import NetworkVerdict
 from worker.program.ending import Ending
@@ -197,13 +196,6 @@ class ProgramSeen(Answer):
     family: Family
     main: MainEnd | None = None
     words: OwnWords | None = None
-
-
-@frozen
-class RanksSampled(Answer):
-    """How far the program's ranks have come."""
-
-    sample: Sample
 
 
 @frozen

@@ -23,7 +23,6 @@ from worker.agent import (
     inputs,
     joining,
     leaving,
-    looking,
     reports,
     secrets,
     watching,
@@ -70,8 +69,6 @@ def step(node: Node, said: inputs.Input, now: float) -> tuple[Node, tuple[do.Act
             following.started(turn, said.number)
         case inputs.ProgramSeen():
             following.seen(turn, said)
-        case inputs.RanksSampled():
-            looking.sampled(turn, said)
         case inputs.WorldsSeen():
             worlds.seen(turn, said)
         case inputs.Importing():

@@ -10,22 +10,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
-from rendezvous.channel import Published
+from rendezvous.channel import Asked, Published
 from rendezvous.compat import timeout
 from rendezvous.feature import Lazy, declared
 from rendezvous.talk.client import RegistryClient
+from rendezvous.talk.questions import registry_clock
+from rendezvous.wire.errors import RdzvError
+from rendezvous.wire.question import Answer, Question
 from worker.agent import inputs
 from worker.agent.actions import Start
 from worker.agent.arming import NodeSpec
 from worker.agent.environment import AgentEnvironment, AgentSocket
+from worker.look.parsing.arrivals import Clock
 from worker.program.local_socket import Request, Take
 
 _FLUSH_SECONDS = 1.0
+_CLOCK_TRIES = 5
 
 
 def load_parts() -> None:
@@ -34,6 +39,30 @@ def load_parts() -> None:
         if feature.node is not None:
             with contextlib.suppress(Exception):  # the agents say what is wrong with it
                 feature.node.load()
+
+
+class RunningRanks(NamedTuple):
+    """The ranks of the program that runs here.
+
+    Attributes:
+        folder: What RDZV_LOOK_FOLDER names for them; empty: no feature is to look at them.
+        pids: The processes of the local ranks; None where it is not known.
+        first_rank: The global rank of local rank 0.
+        launcher: The process of the program, which may be a rank itself; None: not known.
+        printed: Bytes that the program has printed.
+        step: The highest step that is known of it.
+    """
+
+    folder: str
+    pids: Mapping[int, int | None]
+    first_rank: int
+    launcher: int | None
+    printed: int
+    step: int | None
+
+
+Answering = Callable[[Question, RunningRanks], Awaitable[Answer]]
+"""Makes a node's answer."""
 
 
 class Parts:
@@ -63,15 +92,19 @@ class Parts:
         self._waiting: deque[tuple[asyncio.Event, asyncio.Event]] = deque()
         self._runs: int | None = None
         self._changed = asyncio.Event()
-        self.node, self.nodes = 0, 1
+        self.node, self.nodes, self.epoch = 0, 1, 0
+        self.ranks: Callable[[], RunningRanks | None] = lambda: None
+        self.answers: dict[str, tuple[Asked, Answering]] = {}
+        """By the name of the topic."""
         self.step: int | None = None
         """The highest step that the program has reported since its start; None: it has not."""
 
     # --- for the shell ------------------------------------------------------------------------
 
-    def starts(self, asked: Start) -> None:
+    def starts(self, asked: Start, ranks: Callable[[], RunningRanks | None]) -> None:
         """A program is started: the steps of one before are not its own."""
         self.node, self.nodes = self.spec.row(asked.table).node, len(asked.table.rows)
+        self.epoch, self.ranks = asked.table.epoch, ranks
         self.step = None
         if self._ports:
             return
@@ -132,6 +165,17 @@ class Parts:
             if (turn, over) in self._waiting:
                 self._waiting.remove((turn, over))
 
+    async def clock(self) -> Clock:
+        """See `NodePort`."""
+        found = []
+        for _ in range(_CLOCK_TRIES):
+            began = self.environment.wall()
+            now = await registry_clock(self._client, self.spec.join.run, self.spec.join.slot)
+            ended = self.environment.wall()
+            found.append(((ended - began) / 2, now - (began + ended) / 2))
+        error, ahead = min(found)
+        return Clock(ahead, max(0.0, error))
+
     async def beside_programs(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """See `NodePort`."""
         while True:
@@ -158,7 +202,7 @@ class NodePort:
         environ: The user's environment, as the program is to see it.
         log_folder: Where the logs of this run's nodes are.
         in_thread: Calls something in a thread that nobody has to wait for.
-        doing: What the part does, for the line that says that it has failed.
+        activity: What the part does, for the line that says that it has failed.
         flush: Sends what the part still has of a program that has ended; broken off soon.
     """
 
@@ -167,7 +211,7 @@ class NodePort:
         self.settings, self.environ = parts.spec.settings, parts.environment.environ
         self.log_folder = parts.spec.log_folder(self.environ)
         self.in_thread = parts.environment.in_thread
-        self.doing = f"the feature '{name}'"
+        self.activity = f"the feature '{name}'"
         self.flush: Callable[[], Awaitable[None]] = _nothing
 
     @property
@@ -179,6 +223,19 @@ class NodePort:
     def nodes(self) -> int:
         """How many nodes the newest table has."""
         return self._parts.nodes
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the newest table."""
+        return self._parts.epoch
+
+    def ranks(self) -> RunningRanks | None:
+        """The ranks of the program that runs here; None: none does yet, or it is ending."""
+        return self._parts.ranks()
+
+    def answer(self, topic: Asked, make: Answering) -> None:
+        """Answer the questions of a topic; each answer is sent when it is this node's turn."""
+        self._parts.answers[topic.name] = topic, make
 
     def serve(self, name: str, take: Take) -> None:
         """Take in what programs say to RDZV_SOCKET with this name in "do"."""
@@ -197,6 +254,46 @@ class NodePort:
         or the node ends, and begun again with the next one. Raises what it raises."""
         await self._parts.beside_programs(work)
 
+    async def every(self, topic: Published, make: Callable[[], Awaitable[BaseModel]]) -> None:
+        """Publish a message beside each program that runs here: the first at this node's turn, then
+        one each `topic.pause`. One is made at a time, and the newest counts: what the registry does
+        not take is replaced by the next. Raises what `make` raises."""
+        making: asyncio.Future[BaseModel] | None = None  # may hang, also beyond its program
+        clock = asyncio.get_running_loop().time
+
+        async def work() -> None:
+            nonlocal making
+            sending: asyncio.Task[None] | None = None
+            await asyncio.sleep(topic.stagger(self.node))
+            try:
+                while True:
+                    due = clock() + topic.pause(self.nodes)
+                    making = making or asyncio.ensure_future(make())
+                    await asyncio.wait({making})
+                    made, making = making, None
+                    if sending is not None:
+                        sending.cancel()
+                    sending = asyncio.create_task(self._try_to_publish(topic, made.result()))
+                    await asyncio.sleep(due - clock())
+            finally:
+                if sending is not None:
+                    sending.cancel()
+
+        await self.beside_programs(work)
+
+    async def _try_to_publish(self, topic: Published, message: BaseModel) -> None:
+        try:
+            await self.publish(topic, message)
+        except RdzvError:
+            pass
+        except Exception as exc:  # noqa: BLE001 (the next one may be taken)
+            self.failed(exc)
+
+    async def clock(self) -> Clock:
+        """The registry's monotonic clock beside this machine's wall clock, by the quickest of some
+        answers. Raises RdzvError."""
+        return await self._parts.clock()
+
     async def publish(self, topic: Published, message: BaseModel) -> BaseModel:
         """Send a message; returns the registry's answer. Raises RdzvError.
 
@@ -213,7 +310,7 @@ class NodePort:
         """Say, once, that this part has failed."""
         if not self._failed:
             self._failed = True
-            self._parts.feed(inputs.PartBroken(self.doing, error))
+            self._parts.feed(inputs.PartBroken(self.activity, error))
 
 
 async def _nothing() -> None:

@@ -13,7 +13,6 @@ from rendezvous.compat import timeout
 from rendezvous.wire.watch import DepartureNotice
 from worker.agent import inputs
 from worker.agent.actions import ReadTrouble, Start
-from worker.agent.answering import RanksToSee
 from worker.agent.arming import NodeSpec
 from worker.agent.environment import (
     AgentEnvironment,
@@ -24,17 +23,17 @@ from worker.agent.environment import (
 )
 from worker.agent.last_words import Printed
 from worker.agent.log_places import log_places
-from worker.agent.looking import pids_by_local_rank
 from worker.agent.looks import Looks
 from worker.agent.notices import Note, Notice, notice
-from worker.agent.sampling import Going, follow_ranks, worlds_noted
+from worker.agent.port import RunningRanks
+from worker.agent.sampling import follow_ranks, worlds_noted
 from worker.agent.words_sender import printed_by
 from worker.contracts.files import NOTICE_VARIABLE, notice_text
 from worker.contracts.framework import basename
 from worker.contracts.looking import LOOK_VARIABLE
 from worker.contracts.words import end_by_torchrun, rank_of_failure
 from worker.program.ending import Ending, with_told_end, with_told_rank
-from worker.program.family import Family
+from worker.program.family import Family, pids_by_local_rank
 from worker.program.fold import Fold
 from worker.program.rank_logs import RankLogs
 from worker.program.rank_streams import RankStreams
@@ -101,7 +100,7 @@ class Running:
         number, contract = self._asked.number, self._asked.contract
         await self._find_nccl_log()
         of_ranks = follow_ranks(
-            self._asked, self._spec, self._environment, self._worlds, self._feed, self._goes_on
+            self._asked, self._spec, self._environment, self._worlds, self._feed
         )
         works = (self._follow_network(), *of_ranks)
         beside = [asyncio.create_task(work) for work in works]
@@ -197,21 +196,16 @@ class Running:
         """Tell the machine how it is, and what it has said."""
         self._see(self._words())
 
-    def _goes_on(self) -> Going | None:
-        """What can be seen of it; None: nothing runs yet."""
+    def ranks(self) -> RunningRanks | None:
+        """Its ranks, as features find them; None: nothing runs yet."""
         program, sink = self._program, self._sink
         if program is None or sink is None:
             return None
         count = self._spec.row(self._asked.table).nproc_per_node
         pids = pids_by_local_rank(program.family, program.main_pid, count)
-        return Going(pids, program.main_pid, sink.printed, self._step())
-
-    def ranks(self) -> RanksToSee | None:
-        """Its ranks, as somebody finds them who looks at them; None: nothing runs yet."""
-        if (going := self._goes_on()) is None:
-            return None
         folder = self._asked.contract.variables.get(LOOK_VARIABLE, "")
-        return RanksToSee(folder, going.pids, self._places.first, going.launcher)
+        first = self._places.first
+        return RunningRanks(folder, pids, first, program.main_pid, sink.printed, self._step())
 
     def _changed(self) -> None:
         """Something of it has ended: its failure is reported a moment later, and how far it came

@@ -54,7 +54,7 @@ async def talk(asked: do.Effect, client: RegistryClient, join: JoinString) -> in
             await refuse(client, join, asked.error)
         case do.Watch():
             brings = asked.brings and _with_age(asked.brings, asked.since)
-            knows = asked.look, asked.views or 0, asked.importing
+            knows = asked.question, asked.views or 0, asked.importing
             view = await client.watch(join.run, join.slot, asked.after, asked.poll, brings, *knows)
             return inputs.Viewed(asked.number, view)
         case do.Tell():

@@ -19,14 +19,14 @@ from rendezvous.wire.errors import ArmingFailed
 from rendezvous.wire.words import node_name
 from worker.agent import actions as do
 from worker.agent import inputs, node
-from worker.agent.answering import Answering
+from worker.agent.answering import Answers
 from worker.agent.arming import NodeSpec, arm
 from worker.agent.begun import Begun, begins_early
 from worker.agent.environment import AgentEnvironment, Listener
 from worker.agent.notices import Note, Notice, notice, text_of
 from worker.agent.opened_secrets import OpenedSecrets
 from worker.agent.own_words import own_word
-from worker.agent.port import Parts
+from worker.agent.port import Parts, RunningRanks
 from worker.agent.running import Running
 from worker.agent.session import one_try, talk
 from worker.agent.state import Node, Rules
@@ -92,7 +92,7 @@ class NodeShell:
         )
         self._parts = Parts(spec, environment, client, self._socket, self.feed, self._begin_beside)
         self._views = Views(client, join, environment, spec.log_folder(environment.environ))
-        self._answering = Answering(environment, client, join)
+        self._answers = Answers(environment, client, join, self._parts)
         self._begun = Begun(spec, environment, self._say)
         self._running: dict[int, Running] = {}
         self._beside: set[asyncio.Task[None]] = set()
@@ -160,8 +160,8 @@ class NodeShell:
                 self._stop_listening()
             case do.OpenRemote():
                 self._open_remote(action)
-            case do.AnswerLook():
-                self._begin_beside("answering a look", self._answer_look(action))
+            case do.AnswerQuestion():
+                self._begin_beside("answering a question", self._answer(action))
             case do.ServeView():
                 self._begin_beside("sending output to a reader", self._views.serve(action))
             case do.MayRun(until=until):
@@ -233,9 +233,12 @@ class NodeShell:
             case do.LookAtProgram():
                 running.look()
 
-    async def _answer_look(self, asked: do.AnswerLook) -> None:
+    async def _answer(self, asked: do.AnswerQuestion) -> None:
         running = self._running.get(asked.program) if asked.program is not None else None
-        await self._answering.answer(asked, running.ranks() if running is not None else None)
+        await self._answers.answer(asked, running.ranks() if running is not None else None)
+
+    def _ranks(self, running: Running) -> RunningRanks | None:
+        return None if self._node.is_ending else running.ranks()
 
     def _end(self, asked: do.End) -> None:
         if asked.error is not None:
@@ -274,7 +277,7 @@ class NodeShell:
                 )
                 running.until = self._until.get()
                 self._running = {asked.number: running}  # the one before is over
-                self._parts.starts(asked)
+                self._parts.starts(asked, partial(self._ranks, running))
                 return await running.run(lambda: self._parts.step)
             case do.Flush():
                 await self._socket.hear_out(_HEAR_SECONDS)
@@ -377,7 +380,6 @@ def rules_of(spec: NodeSpec, environment: AgentEnvironment) -> Rules:
         remote=spec.remote,
         early=begins_early(spec),
         notice_signal=signal_number(settings.notice_signal),
-        stall_timeout=settings.stall_timeout,
         grace=settings.grace,
         any_slot=spec.any_slot,
     )

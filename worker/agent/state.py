@@ -21,7 +21,6 @@ from rendezvous.wire.world import RankWorld
 from worker.agent.actions import Action, Drop, Effect, Say
 from worker.agent.inputs import NO_WORDS, MainEnd, OwnWords, Waits
 from worker.agent.notices import Note, Notice, notice
-from worker.agent.quiet import Quiet
 from worker.contracts import Contract
 from worker.program.ending import Ending
 from worker.program.family import Family
@@ -38,7 +37,6 @@ class Rules:
         remote: Whether this run allows commands of other nodes.
         early: Whether the program's launcher can be begun before the go.
         notice_signal: What the ranks of a program are sent when a node will go; 0: nothing.
-        stall_timeout: After how long a person wants a stall to end the programs; None: never.
         grace: From the moment when a program is told to end until it is killed.
         any_slot: A slot that is held ends this node: whoever started it knows of others.
     """
@@ -53,7 +51,6 @@ class Rules:
     remote: bool = False
     early: bool = False
     notice_signal: int = 0
-    stall_timeout: float | None = None
     grace: float = 10.0
     any_slot: bool = False
 
@@ -91,7 +88,7 @@ class Member:
         had_last_try: Whether the try with which the orphan time-out ends was made since.
         why_silent: What the last try that failed has shown.
         lacks: Names of the run's sealed variables, as long as they have not come.
-        look: The number of the newest look that it has heard of.
+        question: The number of the newest question that it has heard of.
         views: Those of the views of output that it has heard of, the newest last.
         waiting: What of them this node has nothing for yet: it has no ranks, or others.
     """
@@ -109,7 +106,7 @@ class Member:
     had_last_try: bool = False
     why_silent: str = ""
     lacks: tuple[str, ...] = ()
-    look: int = 0
+    question: int = 0
     views: tuple[int, ...] = ()
     waiting: tuple[ViewOrder, ...] = ()
 
@@ -166,7 +163,6 @@ class ProgramState:
         epoch_failed: It has, because a program had failed.
         gone: Nothing of it is left. `ending` is then how it ended, None of one that only served,
             and `words` what it said.
-        quiet: What is known of its silences; None: nothing has been seen of it.
         worlds: In which worlds its ranks are, as the registry was told.
         importing: A rank is importing torch.
         waits_at: When it was last told for what a process of it waits.
@@ -201,7 +197,6 @@ class ProgramState:
     gone: bool = False
     ending: Ending | None = None
     words: OwnWords = NO_WORDS
-    quiet: Quiet | None = None
     worlds: tuple[RankWorld, ...] = ()
     importing: bool = False
     waits_at: float | None = None
@@ -347,8 +342,13 @@ class Node:
     def runs(self) -> int | None:
         """The number of the program that runs here, while this node does not end."""
         one = self.program
-        runs = one is not None and one.started_at is not None and not one.gone
-        return one.number if one is not None and runs and self.ends is None else None
+        is_here = one is not None and one.started_at is not None and not one.gone
+        return one.number if one and is_here and self.ends is None else None
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether its program is being stopped, or has reported its end."""
+        return (one := self.program) is not None and (one.stop_at is not None or one.told)
 
     @property
     def given_up_since(self) -> float | None:

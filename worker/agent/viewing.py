@@ -12,7 +12,7 @@ from rendezvous.wire.log_view import MAX_PARTS, MAX_POST_LINES, POST_BYTES, View
 from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.watch import NodeView
 from worker.agent.actions import ServeView
-from worker.agent.looking import ANSWERS_A_SECOND
+from worker.agent.questions import ANSWERS_A_SECOND
 from worker.agent.state import Place, Turn
 
 LAG_LETTERS = 256 << 10

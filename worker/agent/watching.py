@@ -26,7 +26,7 @@ from worker.agent import (
     fencing,
     following,
     inputs,
-    looking,
+    questions,
     reports,
     viewing,
 )
@@ -63,7 +63,7 @@ def watch(turn: Turn, *, pause: bool = False) -> None:
         pause=pause,
         brings=brings,
         since=since,
-        look=member.look,
+        question=member.question,
         views=member.views[-1] if member.views else None,
         importing=program is not None and program.importing and not program.gone,
     )
@@ -150,7 +150,7 @@ def _member(turn: Turn) -> Member:
 def _viewed(turn: Turn, said: inputs.Viewed) -> None:
     view = said.view
     is_new = view.seq != _member(turn).after
-    looking.asked(turn, view)
+    questions.asked(turn, view)
     viewing.asked(turn, view)
     turn.set_member(
         after=view.seq,

@@ -238,3 +238,12 @@ def _unread_rank(family: Family, ranks: list[Child]) -> Failure | None:
     (local_rank,) = missing
     first = known[0].rank - known[0].local_rank
     return _failure(together[0], Ranks(first + local_rank, local_rank))
+
+
+def pids_by_local_rank(family: Family, main: int | None, count: int) -> dict[int, int | None]:
+    """The process of each local rank, as far as they are known; a program without children of its
+    own that has one rank is that."""
+    known = {child.ranks.local_rank: child.pid for child in ranks_of(family) if child.ranks}
+    if not known and count == 1:
+        known = {0: main} if main is not None else {}
+    return {local: known.get(local) for local in range(count)}

@@ -33,7 +33,7 @@ function facts(ctx) {
 function notesOf(head) {
   const silent = head.silent_seconds === null || head.silent_seconds === undefined ? ""
     : `The registry has not answered for ${duration(head.silent_seconds)}; what is shown is older than that.`;
-  return [silent, head.trouble, head.stall, head.silence].filter((words) => words && !head.sentence.includes(words));
+  return [silent, head.trouble, head.finding, head.silence].filter((words) => words && !head.sentence.includes(words));
 }
 
 /** What shows the cause, which the sentence says; of a run that is ok, nothing. */

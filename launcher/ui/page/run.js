@@ -4,7 +4,6 @@ import { clean, clip, el, failed, fill, note, say, show, toned } from "./dom.js"
 import { eventsView } from "./events.js";
 import { each } from "./features.js";
 import { Feed } from "./feed.js";
-import { hangView } from "./hang.js";
 import { checksView, environmentView, epochsView } from "./lists.js";
 import { logsView } from "./logs.js";
 import { matrixView } from "./matrix.js";
@@ -21,7 +20,6 @@ import { counting } from "./words.js";
 const tabs = Object.entries({
   now: ["Now", nowView],
   logs: ["Logs", logsView],
-  hang: ["Hang", hangView, undefined, "wrong"],
   checks: ["Checks", checksView],
   matrix: ["Matrix", matrixView],
   epochs: ["Epochs", epochsView],

@@ -7,7 +7,6 @@ import { grouped } from "./words.js";
 const CONTENT = {
   matrix: ({ slots }) => slots.size > 1 ? "" : null,
   checks: ({ head }) => head.checks || (head.over || head.state === "running" ? "" : null),
-  hang: ({ head }) => head.stall || head.silence || head.result?.code === "stalled" ? "1" : null,
   epochs: ({ epochs, head }) => epochs.length ? grouped(head.epoch) : null,
   events({ events }) {
     const unusual = events.filter((event) => !event.usual).length;

@@ -24,9 +24,8 @@ from rendezvous.serving.answers import Body
 from rendezvous.wire.errors import BadRequest, NotFound, Unauthorized
 from rendezvous.wire.last_words import LastWords, LastWordsReply
 from rendezvous.wire.log_view import ViewPost, ViewReply
-from rendezvous.wire.look import LookReport
 from rendezvous.wire.node import JoinReply, JoinRequest, Refusal
-from rendezvous.wire.pace import ClockReply
+from rendezvous.wire.pace import ClockReply, PaceAnswer
 from rendezvous.wire.protocol import PROTOCOL, Greeting
 from rendezvous.wire.relay import RelayMail, RelayPost, RelayReply
 from rendezvous.wire.reports import AckReport, ExitReport, Report, ReportReply
@@ -54,7 +53,7 @@ class WatchQuery(BaseModel):
 
     after: int = 0
     has: Digest | None = None
-    look: Annotated[int, Field(ge=0)] = 0
+    question: Annotated[int, Field(ge=0)] = 0
     views: Annotated[int, Field(ge=0)] = 0
     wait: Annotated[float, Field(ge=0, le=LONGEST_POLL_SECONDS)] | None = None
 
@@ -74,7 +73,7 @@ async def watch(caller: Node, query: Annotated[AckQuery, Query()]) -> Body:
 
     Before it waits, it acknowledges the table of `epoch` with the digest `ack`, and its `warm`.
     `has` is the digest of the table that the node has: of one that renews it only the port is sent.
-    `look` and `views` are the numbers of the look and the newest view that it knows: it is answered
+    `question` and `views` are the numbers of the newest ones that it knows: it is answered
     early for another one. `wait` is the poll length that the node knows, in seconds: it is not made
     to wait longer. `importing`: its ranks import torch.
     """
@@ -99,7 +98,7 @@ async def end_and_watch(
 
 async def _news(caller: Caller, query: WatchQuery, began: float) -> Body:
     service, live = caller.service, caller.live
-    known = (query.after, query.has, query.look, query.views)
+    known = (query.after, query.has, query.question, query.views)
     body = await service.watch(live, *known, query.wait)
     if live.news_seq > query.after:
         service.sequencer.meters.told(began, live)
@@ -192,12 +191,11 @@ async def send_words(caller: Node, body: LastWords) -> LastWordsReply:
     return live.last_words.take(live.run, caller.slot, body)
 
 
-@router.post(f"{NODE}/looks")
-async def answer_look(caller: Node, body: LookReport) -> ReportReply:
-    """Where the ranks of this node are: for people, and for what judges the pace."""
+@router.post(f"{NODE}/pace")
+async def send_pace(caller: Node, body: PaceAnswer) -> ReportReply:
+    """When the ranks of this node called their collectives."""
     live = caller.live
-    for taker in (live.looks, live.pacing):
-        taker.take(caller.slot, body, live.now())
+    live.pacing.take(caller.slot, body, live.now())
     return ReportReply(seq=live.news_seq)
 
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from pydantic_core import to_json
 from starlette.responses import JSONResponse, StreamingResponse
 
-from rendezvous.registry.caller import Caller, lister, log_reader, looker, reader
+from rendezvous.registry.caller import Caller, lister, log_reader, reader
 from rendezvous.registry.route import make_router
 from rendezvous.registry.routes import RUN, RUNS
 from rendezvous.run.rounds import run_report
@@ -18,13 +18,11 @@ from rendezvous.serving.answers import Body
 from rendezvous.wire.errors import Unauthorized
 from rendezvous.wire.last_words import RunLastWords
 from rendezvous.wire.log_view import RunView, ViewCall, ViewRequest
-from rendezvous.wire.look import LookCall, RunLook
 from rendezvous.wire.run import EventLine, RunList, RunReport, RunStatus
 
 router = make_router()
 
 Reader = Annotated[Caller, Security(reader)]
-Looker = Annotated[Caller, Security(looker)]
 LogReader = Annotated[Caller, Security(log_reader)]
 
 Number = Annotated[int, Field(ge=0)]
@@ -99,29 +97,6 @@ class WordsQuery(BaseModel):
 async def last_words(caller: LogReader, query: Annotated[WordsQuery, Query()]) -> Body:
     """Last output of the ranks of failed programs, numbered above `after`."""
     return Body(caller.live.last_words.after(query.after))
-
-
-@router.post(f"{RUN}/looks")
-async def look(caller: Looker) -> LookCall:
-    """Ask all nodes where their ranks are; the look that is under way, where there is one."""
-    caller.service.counters["looks"] += 1
-    return caller.live.begin_look(caller.live.now())
-
-
-class LookQuery(BaseModel):
-    """A look, 0 for the newest, and how long to wait for what is missing, in seconds."""
-
-    look: Number = 0
-    wait: Wait = 0.0
-
-
-@router.get(f"{RUN}/looks", response_model=RunLook)
-async def look_result(caller: Looker, query: Annotated[LookQuery, Query()]) -> Body:
-    """Results of the look with this number, 0 for the newest; waits for the rest."""
-    live, looks = caller.live, caller.live.looks
-    if not caller.service.closing.is_set():
-        await looks.wait(query.look, query.wait, live.now())
-    return looks.written(query.look, live.now())
 
 
 @router.post(f"{RUN}/views")

@@ -372,7 +372,7 @@ TARGETS: dict[str, Target] = {
     "report": _message(Report, "Ack", "Exit", "Leave", "Probe", "Progress", "Refuse"),
     "relay": _message(RelayPost, "RelayPost"),
     **{
-        f"topic {topic.sent}": _message(topic.message.load(), topic.message.name)
+        f"topic {topic.path}": _message(topic.message.load(), topic.message.name)
         for topic in TOPICS
     },
     "last words": _message(LastWords, "LastWords."),

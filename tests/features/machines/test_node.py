@@ -17,7 +17,7 @@ from tests.worker.agent.drive import virtually
 from tests.worker.agent.ports import Node, of_nodes
 from worker.agent import inputs
 
-TURN = 1 / TOPIC.a_second
+TURN = 1 / TOPIC.rate
 """After the start: the node has number 1."""
 
 
@@ -77,7 +77,7 @@ def test_the_more_nodes_there_are_the_less_often_each_is_read() -> None:
     machine = Machine()
     node = node_of(machine)
     goes(node, (0.0, lambda: node.starts(2, of_nodes(1_800))))
-    assert 1_800 / TOPIC.a_second == 2 * TOPIC.every
+    assert 1_800 / TOPIC.rate == 2 * TOPIC.interval
     assert machine.read_at == after_start(0, 60)
 
 

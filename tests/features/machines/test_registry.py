@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from features.machines import TOPIC, registry
-from features.machines.registry import Kept
+from features.machines.registry import Store
 from features.machines.wire import GpuSample, MachineSample, NodeMachine, RunMachines
 from rendezvous.registry.app import make_app
-from rendezvous.registry.topics import Sent
+from rendezvous.registry.topics import Received
 from rendezvous.talk.credentials import SERVER_NAME, Credential
 from rendezvous.wire.errors import TooLarge
 from rendezvous.wire.node import Facts, RdmaPort
@@ -37,14 +37,14 @@ served = pytest.fixture(serving)
 async def found(served: Served) -> list[NodeMachine]:
     """What is shown now."""
     host = served.host(DEMO)
-    written = host.kept(TOPIC).written(host.run, None, served.service.now())
+    written = host.store(TOPIC).to_json(host.run, None, served.service.now())
     return RunMachines.model_validate_json(written).machines
 
 
 def take(served: Served, slot: int, sample: MachineSample, incarnation: int = 1) -> None:
     """A node tells of its machine."""
     host = served.host(DEMO)
-    host.kept(TOPIC).take(Sent(host.run, slot, incarnation, sample, served.service.now()))
+    host.store(TOPIC).receive(Received(host.run, slot, incarnation, sample, served.service.now()))
 
 
 async def call(
@@ -127,13 +127,13 @@ async def test_nodes_tell_and_readers_read(served: Served) -> None:
 
 
 def test_a_machine_is_that_of_a_slot_and_incarnation_and_shown_with_its_rank() -> None:
-    drive, kept = skewed(), Kept()
+    drive, kept = skewed(), Store()
     for slot in range(4):
         sample = MachineSample(load=float(slot))
-        kept.take(Sent(drive.run, slot, INCARNATIONS[slot], sample, drive.now))
-    another = Sent(drive.run, 1, INCARNATIONS[1] + 1, MachineSample(load=9.0), drive.now)
-    kept.take(another)
-    found = RunMachines.model_validate_json(kept.written(drive.run, None, drive.now)).machines
+        kept.receive(Received(drive.run, slot, INCARNATIONS[slot], sample, drive.now))
+    another = Received(drive.run, 1, INCARNATIONS[1] + 1, MachineSample(load=9.0), drive.now)
+    kept.receive(another)
+    found = RunMachines.model_validate_json(kept.to_json(drive.run, None, drive.now)).machines
     assert [(one.slot, one.node, one.hostname) for one in found] == [
         (slot, RANKS[slot], HOSTS[slot]) for slot in range(4)
     ]

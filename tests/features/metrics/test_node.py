@@ -113,7 +113,7 @@ def test_of_many_rows_a_batch_goes_in_an_interval(registry: Port, sender: Rows) 
         for step in range(MOST_METRIC_ROWS + 10):
             sender.take(row(step))
         task = asyncio.create_task(sender.send())
-        await asyncio.sleep(0.5 * TOPIC.every)
+        await asyncio.sleep(0.5 * TOPIC.interval)
         assert [len(batch.rows) for batch in registry.batches] == [MOST_METRIC_ROWS]
         task.cancel()
         await sender.flush()
@@ -284,7 +284,7 @@ def test_who_has_nothing_to_send_waits(
         task = asyncio.create_task(sender.send())
         for step in (1, 2):
             sender.take(row(step))
-            await asyncio.sleep(100 * TOPIC.every)
+            await asyncio.sleep(100 * TOPIC.interval)
         task.cancel()
 
     run_virtually(work())

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from features.metrics import registry
-from features.metrics.registry import Kept, MetricQuery
+from features.metrics.registry import MetricQuery, Store
 from features.metrics.wire import (
     MOST_METRIC_ROWS,
     MetricBatch,
@@ -20,7 +20,7 @@ from features.metrics.wire import (
     RunMetrics,
 )
 from rendezvous.registry.app import make_app
-from rendezvous.registry.topics import Sent
+from rendezvous.registry.topics import Received
 from rendezvous.run.state import Run, create
 from rendezvous.serving.guard import MAX_BODY_BYTES
 from rendezvous.talk.credentials import SERVER_NAME
@@ -37,11 +37,11 @@ def batch(first: int, *steps: int, rank: int = 0, **values: float) -> MetricBatc
 
 
 def take(
-    kept: Kept, slot: int, message: MetricBatch, *, incarnation: int = 1, epoch: int = 1
+    kept: Store, slot: int, message: MetricBatch, *, incarnation: int = 1, epoch: int = 1
 ) -> int:
     """Have it keep a batch, a second after the run was created."""
-    sent = Sent(run_of(epoch), slot, incarnation, message, 1.0)
-    reply, count = kept.take(sent)
+    sent = Received(run_of(epoch), slot, incarnation, message, 1.0)
+    reply, count = kept.receive(sent)
     assert count == len(message.rows)
     return reply.expected
 
@@ -52,12 +52,12 @@ def run_of(epoch: int) -> Run:
     return run
 
 
-def newest(kept: Kept) -> RunMetrics:
-    return RunMetrics.model_validate_json(kept.written(run_of(1), MetricQuery(), 2.0))
+def newest(kept: Store) -> RunMetrics:
+    return RunMetrics.model_validate_json(kept.to_json(run_of(1), MetricQuery(), 2.0))
 
 
-def series(kept: Kept, after: int = 0) -> RunMetrics:
-    return RunMetrics.model_validate_json(kept.written(run_of(1), MetricQuery(after=after), 2.0))
+def series(kept: Store, after: int = 0) -> RunMetrics:
+    return RunMetrics.model_validate_json(kept.to_json(run_of(1), MetricQuery(after=after), 2.0))
 
 
 def steps(told: RunMetrics) -> list[tuple[int, int]]:
@@ -68,7 +68,7 @@ def steps(told: RunMetrics) -> list[tuple[int, int]]:
 
 
 def test_the_newest_row_of_each_rank_is_told_by_rank_and_all_rows_in_their_order() -> None:
-    kept = Kept()
+    kept = Store()
     assert take(kept, 1, batch(1, 10, rank=3, loss=0.5)) == 2
     assert take(kept, 0, batch(1, 10, 11, rank=0, loss=0.25)) == 3
     assert take(kept, 1, batch(2, 12, rank=3, loss=0.125)) == 3
@@ -95,16 +95,16 @@ def test_the_newest_row_of_each_rank_is_told_by_rank_and_all_rows_in_their_order
 def test_rows_are_numbered_by_their_node(
     batches: list[tuple[int, ...]], expected: list[int], kept_steps: list[int], dropped: int
 ) -> None:
-    kept = Kept()
+    kept = Store()
     said = [take(kept, 0, batch(*rest), incarnation=number) for number, *rest in batches]
     assert said == expected
     assert steps(series(kept)) == [(0, step) for step in kept_steps]
     assert newest(kept).dropped == dropped
-    assert newest(kept).session != newest(Kept()).session
+    assert newest(kept).session != newest(Store()).session
 
 
 def test_with_another_table_the_ranks_of_the_former_one_are_forgotten() -> None:
-    kept = Kept()
+    kept = Store()
     take(kept, 0, batch(1, 1, rank=5))
     take(kept, 0, batch(2, 2, rank=0), epoch=2)
     assert steps(newest(kept)) == [(0, 2)]
@@ -112,7 +112,7 @@ def test_with_another_table_the_ranks_of_the_former_one_are_forgotten() -> None:
 
 
 def test_a_long_series_is_told_in_pieces() -> None:
-    kept = Kept()
+    kept = Store()
     for number in range(1, 1_300, 100):
         take(kept, 0, batch(number, *range(number, number + 100)))
     first = series(kept)
@@ -125,7 +125,7 @@ def test_memory_is_bounded_for_the_series_and_for_the_ranks(
 ) -> None:
     monkeypatch.setattr(registry, "_SERIES_BYTES", 1_000)
     monkeypatch.setattr(registry, "_NEWEST_BYTES", 1_000)
-    kept = Kept()
+    kept = Store()
     for rank in range(100):
         take(kept, rank, batch(1, 1, rank=rank, loss=0.5))
     told = newest(kept)
@@ -177,11 +177,11 @@ def test_whatever_is_taken_in_can_be_told_again(rank: int, step: int, values: An
         row = MetricRow(rank=rank, step=step, values=values)
     except ValidationError:
         return
-    kept = Kept()
+    kept = Store()
     take(kept, 0, MetricBatch(first=1, rows=[row]))
     (told,) = newest(kept).rows
     assert (told.rank, told.step, told.values) == (rank, step, row.values)
-    json.loads(kept.written(run_of(1), MetricQuery(), 0.0), parse_constant=pytest.fail)
+    json.loads(kept.to_json(run_of(1), MetricQuery(), 0.0), parse_constant=pytest.fail)
 
 
 def test_a_batch_of_the_largest_rows_that_an_agent_sends_fits_into_a_body() -> None:
@@ -226,7 +226,7 @@ async def test_what_a_node_tells_is_read_by_those_who_may_look(served: Served) -
 
 
 def test_a_row_has_the_slot_of_its_node_and_the_rank_of_its_process() -> None:
-    kept = Kept()
+    kept = Store()
     take(kept, 2, MetricBatch(first=4, rows=[MetricRow(rank=5, step=7)]), incarnation=3, epoch=4)
     [row] = newest(kept).rows
     assert (row.slot, row.rank, row.step) == (2, 5, 7)

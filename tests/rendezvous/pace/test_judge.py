@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rendezvous.pace import PaceWatch, Straggler, Who, judged
-from rendezvous.wire.look import LookReport, NodeLook, RunLook
-from rendezvous.wire.pace import Arrivals, Pace, Receives
+from rendezvous.wire.pace import Arrivals, Pace, PaceAnswer, Receives
+from rendezvous.wire.question import Answers, NodeAnswer
 from tests.rendezvous.pace import programs
 from tests.rendezvous.pace.programs import (
     ALL,
@@ -238,12 +238,12 @@ def test_who_shares_work_with_the_slow_one_is_innocent() -> None:
     assert found.who == (1, 5)
 
 
-def _arrivals(look: RunLook) -> list[Arrivals]:
+def _arrivals(look: Answers) -> list[Arrivals]:
     paces = [node.report.pace for node in look.nodes if node.report is not None]
     return [one for pace in paces if pace is not None for one in pace.arrivals]
 
 
-def changed(look: RunLook, slot: int, **changes: Any) -> RunLook:
+def changed(look: Answers, slot: int, **changes: Any) -> Answers:
     """The same, where one node tells something else; `report`: of the whole report."""
     nodes = []
     for node in look.nodes:
@@ -276,7 +276,7 @@ def test_a_straggler_by_value() -> None:
 
 @pytest.mark.parametrize("look", [LOOK, GRID], ids=["plain", "grid"])
 @pytest.mark.parametrize("slot", [0, 1])
-def test_where_a_node_tells_nothing_nobody_is_named(look: RunLook, slot: int) -> None:
+def test_where_a_node_tells_nothing_nobody_is_named(look: Answers, slot: int) -> None:
     report = look.nodes[slot].report
     assert report is not None
     assert judge(changed(look, slot, report=None)) is None
@@ -346,7 +346,7 @@ def test_in_its_own_group_all_others_get_values_as_it_does(
 
 
 def test_nothing_is_named_of_nothing() -> None:
-    assert judge(RunLook(look=1)) is None
+    assert judge(Answers(number=1)) is None
     assert judge(_of([1000], [2000])) is None  # a single call
     assert judge(_of([0] * 60, [0] * 60)) is None
     assert judge(_of([0] * 60, [1000 * (i % 2) for i in range(60)])) is None
@@ -367,21 +367,21 @@ def test_calls_that_nobody_else_has_told_of_do_not_count() -> None:
     assert judge(early.model_copy(update={"nodes": [early.nodes[0], late.nodes[1]]})) is None
 
 
-def _of(one: list[int], other: list[int], *, number: int = 1) -> RunLook:
+def _of(one: list[int], other: list[int], *, number: int = 1) -> Answers:
     """Two nodes with a rank each; with another one where only one has times."""
     nodes = []
     for rank, times in enumerate((one, other or one)):
         first = number if rank == 1 else 1
         told_of = arrivals(ALL, [0, 1], {rank: times}, "a" * len(times), first)
-        report = LookReport(look=1, epoch=0, pace=Pace(clock_error=0.0, arrivals=[told_of]))
-        nodes.append(NodeLook(slot=rank, report=report))
-    return RunLook(look=1, nodes=nodes)
+        report = PaceAnswer(number=1, epoch=0, pace=Pace(clock_error=0.0, arrivals=[told_of]))
+        nodes.append(NodeAnswer(slot=rank, report=report))
+    return Answers(number=1, nodes=nodes)
 
 
 # ---- the same, by other names -------------------------------------------------------------------
 
 
-def renamed(look: RunLook, chance: Any, origin: int) -> tuple[RunLook, dict[int, int]]:
+def renamed(look: Answers, chance: Any, origin: int) -> tuple[Answers, dict[int, int]]:
     """The same run with other numbers, names, letters, and another order; and its ranks' names."""
     ranks = sorted({rank for one in _arrivals(look) for rank in one.ranks})
     numbers = dict(zip(ranks, chance.sample(range(100), len(ranks)), strict=True))

@@ -13,8 +13,8 @@ from itertools import pairwise
 
 from rendezvous.pace import Straggler, Timeline
 from rendezvous.pace import judge as judge_groups
-from rendezvous.wire.look import LookReport, NodeLook, RunLook
-from rendezvous.wire.pace import Arrivals, Pace, Receives
+from rendezvous.wire.pace import Arrivals, Pace, PaceAnswer, Receives
+from rendezvous.wire.question import Answers, NodeAnswer
 from tests.rendezvous.pace.programs import (
     ALL,
     Call,
@@ -118,7 +118,7 @@ class World:
             last = max(made[number] for made in group.made.values())
             group.ended.append(max([last, *group.ended[-1:]]) + self._network())
 
-    def look(self, part: tuple[float, float] = (0.0, 1.0), *, seed: int = 0) -> RunLook:
+    def look(self, part: tuple[float, float] = (0.0, 1.0), *, seed: int = 0) -> Answers:
         """What the nodes tell when this part of all calls has been made, and is remembered."""
         job, chance = self.job, random.Random(f"{seed} clocks")
         nodes = []
@@ -136,9 +136,9 @@ class World:
                 if job.program in (pipeline, copies)
             ]
             pace = Pace(clock_error=job.clocks, arrivals=arrivals, receives=receives)
-            report = LookReport(look=1, epoch=0, pace=pace)
-            nodes.append(NodeLook(slot=slot, node=slot, report=report))
-        return RunLook(look=1, over=True, nodes=nodes)
+            report = PaceAnswer(number=1, epoch=0, pace=pace)
+            nodes.append(NodeAnswer(slot=slot, node=slot, report=report))
+        return Answers(number=1, over=True, nodes=nodes)
 
     def _arrivals(
         self, name: str, group: Group, own: list[int], part: tuple[float, float], ahead: float
@@ -189,7 +189,7 @@ def arrivals(
     )
 
 
-def looks(job: Job, seed: int) -> list[RunLook]:
+def looks(job: Job, seed: int) -> list[Answers]:
     """Two of a run, one after the other."""
     world = World(job, seed)
     return [world.look(part, seed=seed + at) for at, part in enumerate(((0.0, 0.5), (0.5, 1.0)))]
@@ -202,7 +202,7 @@ def true_cost(job: Job, seed: int) -> float:
     return (took - without) / job.steps
 
 
-def judge(look: RunLook) -> Straggler | None:
+def judge(look: Answers) -> Straggler | None:
     """The straggler, by what the nodes have told, in the order in which they are given."""
     timeline = Timeline()
     for node in look.nodes:

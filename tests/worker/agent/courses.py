@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any
 
@@ -23,7 +23,6 @@ from worker.agent import inputs
 from worker.agent.actions import Action
 from worker.agent.inputs import NO_WORDS, Input
 from worker.agent.notices import Notice, text_of
-from worker.agent.quiet import Quiet, Sample
 from worker.agent.state import (
     Agreed,
     Ends,
@@ -247,8 +246,6 @@ class Course(Drive):
                 return f"{ranks.rank}{ended}"
             case JoinRequest():
                 return f"of {value.hostname}"
-            case Quiet():
-                return self._record(replace(value, last=Sample()))
             case Enum():
                 return value.name
             case tuple() | list() | frozenset():

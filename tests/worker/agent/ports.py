@@ -19,7 +19,7 @@ from worker.agent import actions as do
 from worker.agent import inputs
 from worker.agent.arming import NodeSpec
 from worker.agent.environment import AgentEnvironment
-from worker.agent.port import NodePort, Parts
+from worker.agent.port import NodePort, Parts, RunningRanks
 from worker.program.local_socket import Request, Take
 from worker.settings import WorkerSettings
 
@@ -42,29 +42,36 @@ class Node:
 
     Attributes:
         error: What the registry answers instead; `seconds`: after so long.
+        client, wall: Its registry in place of this, and the clock of its machine.
         free: Whether the watch leaves its connection free at once.
+        ranks: Those of its program.
     """
 
     def __init__(
         self,
         *parts: Part,
         in_thread: Callable[..., Awaitable[Any]] = at_once,
+        client: Any = None,
+        wall: Callable[[], float] = lambda: asyncio.get_running_loop().time(),
         **settings: Any,
     ) -> None:
         features = tuple(Feature(f"f{n}", node=Loaded("", part)) for n, part in enumerate(parts))
         environment = AgentEnvironment(
-            environ={"PATH": "/bin"}, in_thread=in_thread, features=lambda: features
+            environ={"PATH": "/bin"}, in_thread=in_thread, wall=wall, features=lambda: features
         )
         own: dict[str, Any] = {"framework": "command", "log_dir": Path("/logs")}
         spec = NodeSpec(WorkerSettings(**own | settings), join(SLOT), ["train"], remote=False)
-        client: Any = self
-        self.parts = Parts(spec, environment, client, client, self._feed, self._begin)
+        own_socket: Any = self
+        self.parts = Parts(
+            spec, environment, client or own_socket, own_socket, self._feed, self._begin
+        )
         self.received: list[tuple[float, str, BaseModel]] = []
         self.fed: list[inputs.Input] = []
         self.takes: dict[str, Take] = {}
         self.error: Exception | None = None
         self.seconds = 0.0
         self.free = True
+        self.ranks: RunningRanks | None = None
         self.begun: list[asyncio.Task[None]] = []
 
     def _feed(self, said: inputs.Input) -> None:
@@ -81,7 +88,7 @@ class Node:
 
     def starts(self, number: int = 1, given: EndpointTable | None = None) -> None:
         """A program is started, and runs."""
-        self.parts.starts(do.Start(number, given or table(), SERVING))
+        self.parts.starts(do.Start(number, given or table(), SERVING), lambda: self.ranks)
         self.parts.runs(number)
 
     def gone(self) -> None:

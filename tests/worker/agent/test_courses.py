@@ -28,6 +28,8 @@ from rendezvous.wire.errors import (
     UsageError,
 )
 from rendezvous.wire.log_view import ViewOrder
+from rendezvous.wire.pace import PACE
+from rendezvous.wire.question import Question
 from rendezvous.wire.reports import RefuseReport
 from rendezvous.wire.run import Phase, RestartFacts, Result
 from rendezvous.wire.verify import PairProbe
@@ -40,7 +42,6 @@ from tests.worker.skewed import skewed
 from worker.agent import actions as do
 from worker.agent import inputs
 from worker.agent.notices import Note, notice
-from worker.agent.quiet import Sample
 from worker.nccl.verdict import NetworkVerdict
 from worker.program.ending import Ending, LeftBehind
 from worker.program.family import Child, Failure, Ranks
@@ -59,6 +60,14 @@ OUTLIVES = RestartFacts(
 FENCE: dict[str, Any] = {"fence_timeout_seconds": 31.0}
 WELL = Result(status="ok", exit_code=0, message="all 3 nodes ended well")
 FAILED = Result(status="failed", exit_code=7, message="rank 10 failed", slot=5, node=1)
+QUESTIONS = (
+    Question(number=51, topic="looks"),
+    Question(number=52, topic=PACE, data={"before": 77.5}),
+)
+
+
+def _looks(number: int) -> Question:
+    return Question(number=number, topic="looks")
 
 
 # --- the courses ----------------------------------------------------------------------------------
@@ -82,7 +91,7 @@ def children(
 
 
 def it_ends_well() -> Course:
-    """After tries, and looks of all kinds; machine, worlds and silence are told."""
+    """After tries, and questions of all kinds; machine and worlds are told."""
     course = Course()
     removed = notice(Note.STALE_HOSTS_REMOVED, file="/etc/hosts", run="older")
     course.wait(1).answer(do.RestoreHosts, inputs.Done, (removed,))
@@ -113,7 +122,7 @@ def _runs_and_ends(course: Course) -> Course:
     program = course.program
     for number in (1, 2):
         course.wait(1).feed(inputs.Publish())
-        course.news(look=50 + number, pace_before=77.5 if number == 2 else None)
+        course.news(question=QUESTIONS[number - 1])
         course.wait(0.125)
         if course.all(do.Publish):
             course.answer(do.Publish)
@@ -124,11 +133,6 @@ def _runs_and_ends(course: Course) -> Course:
     for worlds in ((small,), (small,), (whole,), (whole, small)):
         course.wait(1).feed(inputs.WorldsSeen(program, worlds))
     course.taken()
-    for calls, step, work in ((3, None, 1.0), (3, None, 1.1), (25, 4, 9.0), (25, 5, 10.0)):
-        sample = Sample(((calls, calls - 1), (calls, calls)), 700 + calls, step, ((work, 50),) * 3)
-        for seconds in (10.0, 140.0, 10.0):
-            course.wait(seconds).feed(inputs.RanksSampled(program, sample))
-            course.taken()
     for level, said in (("ok", "NCCL uses IB"), ("warn", "NCCL uses sockets")):
         course.feed(inputs.NetworkSaid(program, _verdict(level, said)))
     course.taken()
@@ -208,9 +212,9 @@ def it_loses_its_registry_twice() -> Course:
         course.wait(seconds).fails(do.Watch, error)
     course.wait(5).late(do.Watch)
     course.wait(1).fails(do.Watch, TooManyRequests("too many ask"))
-    course.news(look=9)
+    course.news(question=_looks(9))
     course.wait(126).late(do.Watch)
-    course.news(look=12)
+    course.news(question=_looks(12))
     course.wait(4).feed(inputs.NetworkSaid(course.program, _verdict("warn")))
     course.fails(do.Tell, AWAY)
     course.wait(1).fails(do.Tell, NOT_NOW)
@@ -267,7 +271,7 @@ def it_stands_by_and_steps_in() -> Course:
     """The run goes on without it, and then with it; views of both are waited for."""
     course = Course(**FENCE).join().unwritten().visits(4)
     course.wait(2).go(FIRST, restarts=OUTLIVES, views=_orders(70))
-    course.news(31, restarts=OUTLIVES, look=33)
+    course.news(31, restarts=OUTLIVES, question=_looks(33))
     course.halts(FIRST, restarts=OUTLIVES)
     course.visits(6, restarts=OUTLIVES)
     course.arms(SECOND, restarts=OUTLIVES).goes(SECOND, restarts=OUTLIVES)
@@ -365,7 +369,7 @@ def it_serves_rank_0() -> Course:
     course = Course(rules=replace(RULES, remote=True, early=False), **FENCE).join().unwritten()
     course.runs(FIRST, SERVING, restarts=OUTLIVES)
     course.wait(1)
-    course.news(look=14, restarts=OUTLIVES)
+    course.news(question=_looks(14), restarts=OUTLIVES)
     course.halts(FIRST, restarts=OUTLIVES)
     course.wait(0.5).gone()
     course.wait(1).answer(do.CloseRemote)
@@ -498,36 +502,6 @@ def it_waits_long() -> Course:
     return course
 
 
-def its_ranks_are_sampled() -> Course:
-    """By whoever watches the program of now, until that is told to stop or has ended."""
-    course = Course().join().runs(FIRST, restarts=OUTLIVES).unwritten()
-    number = course.program
-    assert number is not None
-    still = Sample(((25, 24), (25, 25)), 700, 4, ((1.0, 50),) * 2)
-
-    def samples(step: int, *numbers: int) -> None:
-        for one in numbers:
-            course.wait(5).feed(inputs.RanksSampled(one, replace(still, step=step)))
-
-    samples(5, number, number + 1, number - 1)
-    samples(6, number)
-    course.wait(700)
-    samples(6, number + 1, number)
-    course.halts(FIRST, restarts=OUTLIVES)
-    samples(7, number)
-    course.wait(0.5).gone(Ending(143, course.now, was_told=True))
-    samples(8, number)
-    course.wait(0.25).answer(do.Flush)
-    samples(9, number)
-    course.visits(6)
-    course.arms(SECOND, restarts=OUTLIVES).goes(SECOND, restarts=OUTLIVES)
-    samples(3, number)
-    now = course.program
-    assert now is not None
-    samples(2, now)
-    return course
-
-
 def it_cannot_join() -> Course:
     """For each of several reasons."""
     course = Course()
@@ -579,7 +553,6 @@ COURSES = {
         its_report_is_not_taken,
         it_breaks,
         it_waits_long,
-        its_ranks_are_sampled,
         it_cannot_join,
     )
 }

@@ -1,7 +1,7 @@
 """What a node decides of values, for many that are drawn, is as in `decisions_courses.txt`.
 
-Families of ranks and who of them failed, silences, how programs are reported, what of their output
-is sent, and what `rdzv bench` says of speeds. See `make reference`.
+Families of ranks and who of them failed, how programs are reported, what of their output is sent,
+and what `rdzv bench` says of speeds. See `make reference`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -27,8 +26,6 @@ from worker.agent import last_words, viewing
 from worker.agent.evidence import evidence_of, has_failed, named_in, own_tail, pids_of
 from worker.agent.inputs import OwnWords
 from worker.agent.last_words import Printed, last_lines, whole_text
-from worker.agent.looking import pids_by_local_rank
-from worker.agent.quiet import Quiet, Sample, sample_seconds, seen
 from worker.agent.reports import exit_report, served_report, signal_report, with_trouble
 from worker.agent.state import Place, ProgramState, SignalTold
 from worker.agent.table import problem_of
@@ -44,6 +41,7 @@ from worker.program.family import (
     failed_rank,
     late_to_end,
     likely_cause,
+    pids_by_local_rank,
     ranks_in,
     ranks_of,
 )
@@ -114,48 +112,6 @@ def who_failed_first() -> Told:
         named = {"RANK": rank, "LOCAL_RANK": local, "LOCAL_WORLD_SIZE": size}
         told.of(words, ranks_in({name: value for name, value in named.items() if value}))
     return told
-
-
-def how_long_it_is_silent() -> Told:
-    """Samples that grow, stand still or fail, before the first steps and later."""
-    told, draw = Told(), random.Random(11)
-    for least, judged in ((120.0, 1_800.0), (40.0, 90.0)):
-        known = Quiet(Sample(), 100.0, 100.0, least=least, judged=judged)
-        now, calls, printed, step, work = 100.0, [0, 0], 0, None, [0.0, 0.0, 0.0]
-        for number in range(70):
-            now += draw.choice((10.0, 10.0, 35.0))
-            kind = draw.choice(
-                ("still", "still", "works", "reads", "calls", "prints", "steps", "out")
-            )
-            calls = [n + draw.choice((0, 4)) * (kind == "calls") for n in calls]
-            printed += 7 * (kind == "prints")
-            step = (step or 0) + 1 if kind == "steps" and number > 20 else step
-            work = [w + 9.0 * (kind == "works") for w in work]
-            shown = [(n, n - draw.choice((0, 1))) for n in calls]
-            if kind == "out":
-                shown = draw.choice(([], [(-1, -1), shown[1]]))
-            done = [(w, 10_000_000 * (kind == "reads") + number) for w in work]
-            sample = Sample(tuple(shown), printed, step, tuple(done[: draw.choice((3, 3, 2))]))
-            known = seen(known, sample, now)
-            silence = known.silence(now)
-            known = replace(known, told=silence)
-            told.of(
-                f"{now} {kind} {shown} {step}",
-                f"{known.moved_at} {known.longest} {known.early} {known.steps} {known.limit} "
-                f"{known.is_on_its_way} {silence!r} {known.silence(now + 1_700)!r}",
-                known.last.calls,
-            )
-    worked = ((5.0, 100), (5.0, 100))
-    before = Quiet(Sample(((0, 0),), 7, None, worked), 100.0, 200.0)
-    for cpu, read in ((0.5, 0), (0.51, 0), (0.0, 260_000), (0.0, 260_001), (0.0, -260_001)):
-        for number in (0, 1):
-            grown = [*worked]
-            grown[number] = (5.0 + cpu, 100 + read)
-            for called in ((0, 0), (3, 2), (3, 3)):
-                known = replace(before, last=replace(before.last, calls=(called,)))
-                moved = seen(known, replace(known.last, work=tuple(grown)), 210.0).moved_at
-                told.of(f"{cpu} {read} of {number} in {called}", moved)
-    return told.of("seconds", *(sample_seconds(n) for n in (None, 1.0, 20.0, 90.0)))
 
 
 def how_an_end_is_reported() -> Told:
@@ -315,7 +271,7 @@ def what_speeds_say() -> Told:
 COURSES: dict[str, Callable[[], Told]] = {
     one.__name__: one
     for one in (
-        *(who_failed_first, how_long_it_is_silent, how_an_end_is_reported),
+        *(who_failed_first, how_an_end_is_reported),
         *(what_is_sent_of_output, which_tables_are_refused, what_speeds_say),
     )
 }

@@ -1,6 +1,6 @@
 """What a node asks of the outer world, call by call, is as in `doors_courses.txt`.
 
-As it arms, visits its peers, answers looks, sends views, and is begun as a whole: on a
+As it arms, visits its peers, answers questions, sends views, and is begun as a whole: on a
 virtual clock, skewed, each thing twice. See `make reference`.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -19,6 +19,8 @@ from typing import Any, ClassVar
 
 import pytest
 
+from rendezvous.channel import Asked
+from rendezvous.feature import Lazy
 from rendezvous.wire.errors import (
     ArmingFailed,
     Fenced,
@@ -27,7 +29,8 @@ from rendezvous.wire.errors import (
     Unavailable,
 )
 from rendezvous.wire.log_view import ViewOrder, ViewReply
-from rendezvous.wire.look import MAX_HELD_BACK
+from rendezvous.wire.pace import PACE
+from rendezvous.wire.question import Answer, Question
 from rendezvous.wire.run import RestartFacts
 from rendezvous.wire.table import EndpointTable
 from tests.support.courses import lines_in, one_line, text_of
@@ -38,17 +41,19 @@ from tests.worker.test_table import join, sealed
 from tests.worker.told import Told, shown
 from worker import agent
 from worker.agent import AgentEnvironment
-from worker.agent.actions import AnswerLook, Arm, ServeView, Visit
-from worker.agent.answering import Answering, RanksToSee, bytes_told
+from worker.agent.actions import AnswerQuestion, Arm, ServeView, Visit
+from worker.agent.answering import Answers, bytes_told
 from worker.agent.arming import NodeSpec, arm
 from worker.agent.inputs import NotArmed
 from worker.agent.looks import Looks
 from worker.agent.notices import text_of as words_of
+from worker.agent.port import Parts, RunningRanks
 from worker.agent.viewing import MOST_VIEWS
 from worker.agent.views import Views
 from worker.agent.visiting import listen, visit
 from worker.contracts.framework import HOOK
-from worker.evidence.look import Asked, Counters
+from worker.evidence.look import Asked as AskedLook
+from worker.evidence.look import Counters
 from worker.machine.user_python import UserPython
 from worker.preflight.own_environment import Completed
 from worker.probe.packets import Identity
@@ -122,7 +127,7 @@ def word(value: Any) -> str:
         return word(sorted(value))
     if hasattr(value, "epoch") and hasattr(value, "rows"):
         return f"<{value.epoch}:{value.master_port}>"
-    if isinstance(value, Asked):
+    if isinstance(value, AskedLook):
         return f"Asked({shown(value)})"
     name = getattr(value, "__name__", None)
     return name or f"<{type(value).__name__}>"
@@ -344,36 +349,48 @@ def how_it_looks_after_a_failure() -> Told:
     return doors.told
 
 
-def how_looks_are_answered() -> Told:
-    """Where ranks are, or when they called; at whose turn, and why there is nothing."""
+def how_questions_are_answered() -> Told:
+    """Of a feature, or when ranks called; at whose turn, and why there is nothing."""
     doors = Doors()
-    ranks = RanksToSee("/look", {0: 71, 1: None}, 14, 70)
-    seen = SimpleNamespace(unstarted=(1,), held_back=(), _asdict=lambda: {"left_out": 3})
+    ranks = RunningRanks("/look", {0: 71, 1: None}, 14, 70, 4_096, None)
+    weather = Question(number=5, topic="weather")
+    pace = Question(number=5, topic=PACE, data={"before": 70.5})
+    topic = Asked("weather", Lazy(""), Lazy(""), rate=50)
+
+    async def made(question: Question, of: RunningRanks) -> Answer:
+        doors.told.lines.append(f"@ {_now()}made of {shown(question)} {of}")
+        await asyncio.sleep(0.125)
+        return Answer(number=5, epoch=3, words="it rains")
 
     async def work() -> None:
-        for what, of, changes, found in (
-            ("ranks", ranks, {}, seen),
-            ("no program", None, {"program": None, "why": "it is over"}, seen),
-            ("none yet", None, {}, seen),
-            ("it breaks", ranks, {"delay": 2.5}, ValueError("x")),
-            ("pace", ranks, {"pace_before": 70.5, "delay": 1.5, "nodes": 3}, seen),
-            ("pace of none", None, {"pace_before": 70.5}, seen),
-            ("pace, no folder", ranks._replace(folder=""), {"pace_before": 70.5}, seen),
+        known: Any = SimpleNamespace(answers={"weather": (topic, made)})
+        for what, of, changes in (
+            ("weather", ranks, {}),
+            ("no program", None, {"program": None, "why": "it is over"}),
+            ("none yet", None, {}),
+            ("later", ranks, {"node": 125}),
+            ("not known", ranks, {"question": Question(number=5, topic="mood"), "node": 500}),
+            ("pace", ranks, {"question": pace, "node": 225, "nodes": 3}),
+            ("pace of none", None, {"question": pace}),
+            ("pace, ended", None, {"question": pace, "program": None, "why": "it is over"}),
+            ("pace, no folder", ranks._replace(folder=""), {"question": pace}),
         ):
             wall = iter([100.0, 100.5, 200.0, 200.25, 300.0, 301.0, 400.0, 400.5, 500.0, 500.5])
-            environment = doors.environment(
-                where_ranks_are=found, calls={}, wall=lambda wall=wall: next(wall)
-            )
+            environment = doors.environment(calls={}, wall=lambda wall=wall: next(wall))
             clocks = [SimpleNamespace(now=n) for n in (150.0, 252.0, 350.0, 450.0, 550.0)]
             registry: Any = Registry(doors, *clocks)
-            asked: Any = {"look": 5, "program": 7, "epoch": 4, "delay": 0.0, "why": ""} | changes
+            asked: Any = {"question": weather, "program": 7, "epoch": 4, "node": 0, "nodes": 1}
             doors.told.lines.append(f"* {what} {_now()}")
-            await Answering(environment, registry, JOIN).answer(AnswerLook(**asked), of)
+            spec = SimpleNamespace(join=JOIN)
+            its: Any = SimpleNamespace(environment=environment, spec=spec, _client=registry)
+            known.clock = partial(Parts.clock, its)
+            answers = Answers(environment, registry, JOIN, known)
+            await answers.answer(AnswerQuestion(**asked | changes), of)
         doors.told.of("bytes", *(bytes_told(nodes) for nodes in (1, 170, 500, 1_400, 9_000)))
         for error in (Unavailable("away"), Fenced("another")):
             registry = Registry(doors, error)
-            asked = {"look": 5, "program": 7, "epoch": 4, "delay": 1.0, "why": ""}
-            await Answering(doors.environment(), registry, JOIN).answer(AnswerLook(**asked), None)
+            answers = Answers(doors.environment(), registry, JOIN, known)
+            await answers.answer(AnswerQuestion(weather, 4, 7, 50, 90), None)
 
     virtually(work())
     return doors.told
@@ -567,29 +584,18 @@ async def _where_logs_are(doors: Doors, settings: WorkerSettings) -> None:
 def how_ranks_are_read() -> Told:
     """What is imported where it is wanted, with which values, and in which order."""
     doors = Doors()
-    groups: Iterator[str] = iter(())
     pids = {0: 71, 1: None, 2: 73}
-    some = {2: SimpleNamespace(called=9, ended=8), 0: SimpleNamespace(called=5, ended=4)}
-    seen = SimpleNamespace(_replace=lambda **news: news)
     with pytest.MonkeyPatch.context() as patch:
         for name, found in {
-            "evidence.held_back.read_groups": lambda known: next(groups),
-            "evidence.parsing.held_back.held_back": [*range(MAX_HELD_BACK + 3)],
-            "look.collect.collect": seen,
-            "look.collect.sample": some,
-            "look.collect.work": [(1.5, 7)],
-            "look.collect.calls": "calls",
-            "look.worlds.read_worlds": "worlds",
+            "ranks.calls": "calls",
+            "ranks.importing": "importing",
+            "worlds.read_worlds": "worlds",
         }.items():
-            patch.setattr(f"worker.{name}", doors.door(name.rpartition(".")[2], found))
+            patch.setattr(f"worker.look.{name}", doors.door(name.rpartition(".")[2], found))
         plain = AgentEnvironment()
         for folder in ("/look", ""):
-            for launcher in (70, None)[: 1 + bool(folder)]:
-                groups = iter(("before", "now"))
-                found_in: Any = plain.where_ranks_are(folder, pids, 14, launcher)
-                doors.told.of(f"where {folder} {launcher}", len(found_in["held_back"]))
-            doors.told.of("sampled", *plain.sample_ranks(folder, pids, 70))
             doors.told.of("calls", plain.calls(folder, pids, 14))
+            doors.told.of("importing", plain.importing(folder, 3))
             doors.told.of("worlds", plain.worlds(folder, 14, 3))
     return doors.told
 
@@ -598,7 +604,7 @@ COURSES: dict[str, Callable[[], Told]] = {
     one.__name__: one
     for one in (
         *(how_it_arms, how_it_visits, how_it_looks_after_a_failure),
-        *(how_looks_are_answered, how_views_are_served, how_a_node_is_begun),
+        *(how_questions_are_answered, how_views_are_served, how_a_node_is_begun),
         how_ranks_are_read,
     )
 }

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from rendezvous.wire.errors import Fenced, RunError
+from rendezvous.wire.question import Question
 from rendezvous.wire.watch import DepartureNotice
 from tests.support.courses import lines_in, one_line, text_of
 from tests.support.virtual_time import forever, now
@@ -128,7 +129,6 @@ def _start(told: Told, wrong: dict[str, Any], contract: Contract, *, again: bool
         "write_files": None,
         "inform": lambda number, known: known | {(9, 1)},
         "worlds": (),
-        "sample_ranks": ([(8, 3)], [(0.5, 9)]),
         "look_before": "before",
         "look_after": lambda before, asked: [],
         "terminal": None,
@@ -192,7 +192,7 @@ def how_a_start_goes() -> Told:
             "make_private", "file", "rank_streams", "read_progress", "write_files",
         )),
         *((f"{name} is odd", {name: ODD}, WHOLE, True) for name in (
-            "nccl_log", "verdicts", "read_progress", "sample_ranks", "look_before",
+            "nccl_log", "verdicts", "read_progress", "look_before",
         )),
         *((f"{name} hangs", {name: HANGS}, WHOLE, True) for name in (
             "_open_nccl_log", "open_in_folder", "rank_streams", "read_progress", "write_files",
@@ -274,8 +274,8 @@ def how_a_shell_lives() -> Told:
         await asyncio.sleep(1.0)
         one.feed(inputs.DepartureNear(70.0, "it was said"))
         one._act(do.ShowWord(2))
-        one._answering.answer = _raises
-        one._act(do.AnswerLook(look=5, program=3, epoch=4, delay=0.0))
+        one._answers.answer = _raises
+        one._act(do.AnswerQuestion(Question(number=5, topic="looks"), 4, 3, node=0, nodes=1))
         one._remote.serve = lambda *given: _tells(told, f"remote {given}")
         await one._serve_remote({"do": "exec"}, "caller")
         answer = await one._carry_out(do.Publish(6))

@@ -10,17 +10,19 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from rendezvous.channel import Published
+from rendezvous.channel import Asked, Published
 from rendezvous.feature import Feature, Lazy
 from rendezvous.wire.errors import Unavailable
+from rendezvous.wire.question import Answer, Question
 from tests.support.virtual_time import forever
 from tests.worker.agent.drive import virtually
 from tests.worker.agent.ports import Node, Part, of_nodes
 from worker.agent import inputs, port
-from worker.agent.port import _FLUSH_SECONDS, NodePort
+from worker.agent.port import _FLUSH_SECONDS, NodePort, RunningRanks
 
 MODEL = Lazy("tests.worker.agent.test_port:Message")
 ALONE = Published("alone", "alone", MODEL, MODEL, MODEL)
+RANKS = RunningRanks("/run/look", {0: 70}, 8, 69, 4_096, 7)
 BETWEEN = replace(ALONE, name="between", between_watches=True)
 
 
@@ -47,7 +49,7 @@ def lasts(seconds: float, node: Node, *steps: Any) -> None:
 
 def fails_with(error: Exception) -> Part:
     async def part(port: NodePort) -> None:
-        port.doing = "trying"
+        port.activity = "trying"
         raise error
 
     return part
@@ -59,11 +61,29 @@ def test_a_part_sees_what_is_known_of_its_node() -> None:
     async def part(port: NodePort) -> None:
         seen.append((port.node, port.nodes, str(port.log_folder)))
         seen.append((port.settings.framework, dict(port.environ)))
+        seen.append((port.epoch, port.ranks()))
+        await asyncio.sleep(2.5)
+        seen.append((port.nodes, port.epoch, port.ranks()))
 
     node = Node(part)
-    lasts(1.0, node, lambda: node.starts(2, of_nodes(7)))
-    assert seen == [(1, 2, "/logs"), ("command", {"PATH": "/bin"})]
+    later = of_nodes(7).model_copy(update={"epoch": 5})
+    steps = lambda: node.starts(2, later), lambda: setattr(node, "ranks", RANKS), lambda: None
+    lasts(1.0, node, *steps)
+    assert seen[:3] == [(1, 2, "/logs"), ("command", {"PATH": "/bin"}), (1, None)]
+    assert seen[3:] == [(7, 5, RANKS)]
     assert (node.parts.node, node.parts.nodes) == (1, 7)
+
+
+def test_a_part_answers_what_is_asked_on_its_topic() -> None:
+    async def made(question: Question, ranks: RunningRanks) -> Answer:
+        raise NotImplementedError
+
+    async def part(port: NodePort) -> None:
+        port.answer(Asked("weather", MODEL, MODEL), made)
+
+    node = Node(part)
+    lasts(1.0, node)
+    assert node.parts.answers == {"weather": (Asked("weather", MODEL, MODEL), made)}
 
 
 def test_no_part_is_loaded_before_a_program_starts() -> None:
@@ -228,7 +248,7 @@ def test_all_that_a_part_still_has_is_sent_when_a_program_has_ended_but_for_a_mo
         return part
 
     async def breaks(port: NodePort) -> None:
-        port.doing, port.flush = "keeping", lambda: fails_with(ValueError("not this way"))(port)
+        port.activity, port.flush = "keeping", lambda: fails_with(ValueError("not this way"))(port)
 
     async def work() -> float:
         node.starts()
@@ -260,7 +280,7 @@ def test_work_that_raises_is_not_begun_again() -> None:
     error = ValueError("not this way")
 
     async def part(port: NodePort) -> None:
-        port.doing = "trying"
+        port.activity = "trying"
 
         async def work() -> None:
             await asyncio.sleep(3.0)
@@ -282,7 +302,7 @@ def test_a_request_that_a_part_breaks_on_is_refused() -> None:
         return "refused" if request["step"] == 2 else ""
 
     async def part(port: NodePort) -> None:
-        port.doing = "taking"
+        port.activity = "taking"
         port.serve("steps", take)
 
     node = Node(part)

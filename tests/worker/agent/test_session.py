@@ -139,7 +139,7 @@ class Whole(Registry):
 def test_each_question_has_all_its_values_in_their_order() -> None:
     registry, own = Whole(), join()
     ack = AckReport(epoch=3, digest="f" * 64)
-    watch = do.Watch(7, after=3, poll=2.5, limit=4.0, look=11, views=13)
+    watch = do.Watch(7, after=3, poll=2.5, limit=4.0, question=11, views=13)
     asks = [
         do.Connect(1),
         do.Join(2, OFFER),

@@ -209,16 +209,24 @@ async def test_the_second_program_has_nothing_of_the_first_one(bench: Bench) -> 
 
 @shells
 async def test_features_see_a_program_from_its_start_to_its_end(bench: Bench) -> None:
-    seen = list[Any]()
-    bench.shell._parts = SimpleNamespace(starts=seen.append, runs=seen.append, step=None)
+    """Of one that is being stopped, or has told its end, they see no ranks any more."""
+    seen, of = list[Any](), list[Callable[[], object]]()
+
+    def starts(asked: do.Start, ranks: Callable[[], object]) -> None:
+        seen.append(asked.number)
+        of.append(ranks)
+
+    bench.shell._parts = SimpleNamespace(starts=starts, runs=seen.append, step=None)
     task = await bench.start(7)
-    assert [start.number for start in seen] == [7]
     program = ProgramState(7, 1, started_at=1.0)
-    bench.shell._node = replace(bench.shell._node, program=program)
-    bench.shell._step(inputs.Tick(), 2.0)
-    bench.shell._node = replace(bench.shell._node, program=replace(program, gone=True))
-    bench.shell._step(inputs.Tick(), 3.0)
-    assert seen[1:] == [7, None]
+    for changes in ({}, {"stop_at": 1.5}, {"told": True}, {"told": True, "gone": True}):
+        changed = replace(program, **changes)
+        bench.shell._node = replace(bench.shell._node, program=changed)
+        bench.shell._step(inputs.Tick(), 2.0)
+        seen.append(of[0]() is not None)
+    assert seen == [7, 7, True, 7, False, 7, False, None, False]
+    bench.shell._node = replace(bench.shell._node, program=None)
+    assert of[0]() == bench.shell._running[7].ranks()
     bench.shell._act(do.Kill(7))
     await task
 
@@ -417,17 +425,17 @@ def test_each_last_step_does_all_of_it(
 
 
 @shells
-async def test_a_look_is_answered_with_the_ranks_of_its_program_alone(bench: Bench) -> None:
+async def test_a_question_is_answered_with_the_ranks_of_its_program_alone(bench: Bench) -> None:
     asked: list[tuple[int | None, bool]] = []
 
-    async def answer(look: do.AnswerLook, ranks: object) -> None:
-        asked.append((look.program, ranks is not None))
+    async def answer(question: do.AnswerQuestion, ranks: object) -> None:
+        asked.append((question.program, ranks is not None))
 
-    bench.shell._answering.answer = answer
+    bench.shell._answers.answer = answer
     task = await bench.start(7)
     for program in (None, 6, 7):
-        look = SimpleNamespace(program=program)
-        await bench.shell._answer_look(look)
+        question = SimpleNamespace(program=program)
+        await bench.shell._answer(question)
     bench.shell._act(do.Kill(7))
     await task
     assert asked == [(None, False), (6, False), (7, True)]
@@ -552,9 +560,8 @@ def test_what_the_machine_has_to_know_is_what_a_person_set() -> None:
         changes: dict[str, Any] = {
             "join_timeout": 61.0,
             "orphan_timeout": 62.0,
-            "stall_timeout": 63.0,
         }
-        changes |= {"grace": 64.0, "notice_signal": "USR1", "stall": "off"}
+        changes |= {"grace": 64.0, "notice_signal": "USR1"}
         settings = settings.model_copy(update=changes)
         spec = replace(bench.shell._spec, settings=settings, remote=True, any_slot=True)
         put(bench, hosts_seconds=65.0)
@@ -570,7 +577,6 @@ def test_what_the_machine_has_to_know_is_what_a_person_set() -> None:
             remote=True,
             early=False,
             notice_signal=10,
-            stall_timeout=63.0,
             grace=64.0,
             any_slot=True,
         )

@@ -16,7 +16,7 @@ from rendezvous.wire.run import Phase
 from rendezvous.wire.table import EndpointTable
 from tests.worker.agent.drive import DIGEST, TABLE, Drive, in_words, table, to
 from worker.agent.actions import Action, ServeView, Watch
-from worker.agent.looking import ANSWERS_A_SECOND
+from worker.agent.questions import ANSWERS_A_SECOND
 from worker.agent.state import Place
 from worker.agent.viewing import LAG_LETTERS, Backlog, place_in, ranks_shown
 

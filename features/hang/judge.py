@@ -1,0 +1,118 @@
+"""Looks at a run in which nothing moves, and makes of what is found what the core journals."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+
+from features.hang import LOOKS, QUIET, rules, stall, watch
+from features.hang.registry import Quiet
+from features.hang.stall import Silence, Silences
+from features.hang.wire import RunLook
+from rendezvous.registry.topics import JudgePort
+from rendezvous.run.events import Event, Noted
+from rendezvous.run.features import Remark
+from rendezvous.run.state import Run, names_of
+from rendezvous.wire.errors import NotFound, RdzvError
+from rendezvous.wire.words import duration_text
+
+
+class Judge:
+    """The watch over the silences of one run; in memory: a registry that comes back looks anew."""
+
+    def __init__(self, port: JudgePort) -> None:
+        self._quiet: Quiet = port.store(QUIET)
+        self._looks = port.questions(LOOKS)
+        self._watch = watch.StallWatch()
+        self._known: Silences = {}
+        """Those of the last round."""
+        self._was_silent = False
+        self._began_at = port.now()
+
+    def events(self, run: Run, now: float) -> list[Event]:
+        """What has become known; the ranks are looked at for it."""
+        silences = self._quiet.of(run)
+        found: list[Event] = [*self._changes(run, silences, now)]
+        overdue = stall.is_overdue(run, silences, now, self._watch.worked_at)
+        self._watch, wanted = watch.step(
+            self._watch,
+            stall.quiet_since(run, silences),
+            now,
+            is_over=self._looks.is_over(self._watch.newest, now),
+            again=stall.again_seconds(run, LOOKS.rest),
+            hurry=overdue,
+        )
+        match wanted:
+            case watch.Ask():
+                with contextlib.suppress(RdzvError):  # there was a look just before
+                    number = self._looks.ask(run, now).number
+                    self._watch = watch.asked(self._watch, number, now)
+            case watch.Judge():
+                found += self._judged(run, silences, wanted, now)
+        return found
+
+    def remark(self, run: Run, now: float) -> Remark | None:
+        """What a person is shown meanwhile."""
+        return stall.remark_of(run, self._quiet.of(run), now)
+
+    def _changes(self, run: Run, silences: Silences, now: float) -> Iterator[Noted]:
+        """What the nodes have reported since the last round."""
+        before, self._known = self._known, silences
+        since, was_silent = stall.silent_since(run, silences), self._was_silent
+        self._was_silent = since is not None
+        found = stall.found_in(run)
+        moved = [slot for slot, one in before.items() if _has_moved(one, run, slot, silences)]
+        if found is not None and not moved and now - self._began_at > 2 * QUIET.interval:
+            # A registry before this one, or a note that was lost: they would have sent anew.
+            moved = [] if run.stop else [slot for slot in stall.own(run) if slot not in silences]
+        kept = run.notes[stall.NAME].data if stall.NAME in run.notes else None
+        if moved and found is not None and run.stop_asked is None:
+            kept = None
+            yield stall.moved_again(moved, found, now)
+        elif moved:
+            whose = "its" if len(moved) == 1 else "their"
+            words = f"{names_of(run, moved, 3)}: {whose} ranks move again"
+            yield stall.remarked(moved, words, kept)
+        quieter = [slot for slot, one in silences.items() if before.get(slot) != one]
+        if quieter:
+            is_first = not was_silent or bool(moved)
+            if is_first and since is not None and stall.quiet_since(run, silences) is None:
+                words = stall.unjudged(run, duration_text(now - since))
+                yield stall.remarked(quieter, words, kept, usual=False)
+            else:
+                passed = duration_text(now - max(silences[slot].since for slot in quieter))
+                words = f"{names_of(run, quieter, 3)}: nothing has moved for {passed}"
+                yield stall.remarked(quieter, words, kept)
+
+    def _judged(self, run: Run, silences: Silences, pair: watch.Judge, now: float) -> list[Event]:
+        try:
+            former, newest = (self._read(n, now) for n in (pair.former, pair.newest))
+        except NotFound:
+            self._watch = watch.forgotten(self._watch)
+            return []
+        verdict = rules.look_at(newest, former)
+        seconds = self._watch.asked_at - self._watch.former_at
+        works = watch.at_work(verdict, former, newest, seconds)
+        if works or verdict.rule == "moving":
+            self._watch = replace(self._watch, worked_at=now)
+        if not watch.is_stuck(verdict, works):
+            return []
+        said, notes = (verdict.rule, verdict.odd, works), list[Noted]()
+        if said != self._watch.told or stall.found_in(run) is None:
+            self._watch = replace(self._watch, told=said)
+            notes.append(stall.noted(run, silences, verdict, works, now))
+        if stall.is_overdue(run, silences, now, self._watch.worked_at):
+            note = notes[-1] if notes else run.notes[stall.NAME]
+            return [*notes, stall.stop_asked(note, now)]
+        return [*notes]
+
+    def _read(self, number: int, now: float) -> RunLook:
+        """Raises NotFound."""
+        return RunLook.model_validate_json(self._looks.written(number, now).plain)
+
+
+def _has_moved(before: Silence, run: Run, slot: int, silences: Silences) -> bool:
+    """Whether something has moved on a node that was silent; the end of its program is none."""
+    now = silences.get(slot)
+    return before.is_of(run, slot) and (now is None or now.since != before.since)

@@ -1,0 +1,295 @@
+"""A run in which nothing moves: what it says, what ends it, and what it starts again for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from features.hang.rules import Verdict
+from features.hang.stall import (
+    again_seconds,
+    found_in,
+    is_overdue,
+    noted,
+    stop_asked,
+)
+from rendezvous.pace import Straggler
+from rendezvous.run import events, stragglers
+from rendezvous.run.views import event_line
+from rendezvous.wire.run import Phase, Suspect
+from tests.features.hang.driving import Judged, running
+from tests.support.driver import OF_RANKS, Drive, skewed
+
+SENTENCE = "1 of 2 ranks waits in all_reduce #26; rank 1 has not called it"
+
+
+def find(run: Judged, *, at_work: bool = False) -> str:
+    """Looks have found what all wait for; what is said of it."""
+    assert run.quiet_since is not None
+    verdict = Verdict(
+        "behind", SENTENCE, next_step="see what it does", certain=True, odd=(1,), odd_count=1
+    )
+    drive = run.drive
+    return drive.apply(noted(drive.run, run.silences, verdict, at_work, drive.now)).reason
+
+
+def overdue_now(run: Judged, worked_at: float | None = None) -> bool:
+    """Whether the programs are to be ended, if a look finds what they wait for."""
+    return is_overdue(run.drive.run, run.silences, run.drive.now, worked_at)
+
+
+def reason(run: Judged) -> str:
+    """What the run says that it does."""
+    return run.status().reason
+
+
+def stopped(drive: Drive) -> None:
+    """All programs have been ended."""
+    for slot in sorted(drive.run.waiting_for):
+        drive.exit(slot, 143, stopped=True)
+
+
+def test_a_run_is_quiet_when_nothing_moves_on_any_node() -> None:
+    run = running()
+    run.quiet(0)
+    assert run.quiet_since is None
+    assert reason(run) == "running on 2 nodes"
+    run.drive.wait(10)
+    run.quiet(1, seconds=125.0)
+    assert run.quiet_since == run.drive.now - 125.0
+    words = (
+        "running on 2 nodes; nothing has moved for 2 min; 'rdzv look r' shows where each rank is"
+    )
+    assert reason(run) == words.replace("look r'", f"look {run.drive.run.id}'")
+    run.quiet(0, seconds=None)
+    assert run.quiet_since is None
+
+
+def unjudged(run: Judged, passed: str) -> str:
+    name = run.drive.run.id
+    return f"no output and no collective for {passed}; 'rdzv look {name}' shows where each rank is"
+
+
+def test_a_silence_before_the_first_collectives_is_said_once_and_judged_by_nobody() -> None:
+    run = running()
+    run.quiet(0, early=True)
+    assert run.drive.outcomes[-1].usual
+    assert reason(run) == "running on 2 nodes"
+    run.drive.wait(10)
+    run.quiet(1, early=True)
+    assert run.drive.reasons[-1] == unjudged(run, "2 min")
+    assert not run.drive.outcomes[-1].usual
+    assert run.quiet_since is None
+    run.drive.wait(120)
+    status = run.status()
+    assert status.reason == f"running on 2 nodes; {unjudged(run, '4 min')}"
+    assert (status.silence, status.finding) == (unjudged(run, "4 min"), "")
+    run.quiet(0, seconds=None)
+    assert run.drive.outcomes[-1].usual
+    status = run.status()
+    assert (status.reason, status.silence) == ("running on 2 nodes", "")
+
+
+def test_an_early_silence_is_judged_when_every_node_says_so_and_not_said_again() -> None:
+    run = running(ends=200.0)
+    run.quiet(0, 1, early=True)
+    said = len([one for one in run.drive.outcomes if not one.usual])
+    run.drive.wait(80)
+    run.quiet(0, seconds=200.0)
+    assert run.quiet_since is None
+    assert not overdue_now(run)
+    run.quiet(1, seconds=200.0)
+    assert run.quiet_since == run.drive.now - 200.0
+    assert overdue_now(run)
+    assert len([one for one in run.drive.outcomes if not one.usual]) == said
+
+
+def test_one_node_that_moves_is_enough_not_to_say_it() -> None:
+    run = running(3)
+    run.quiet(0, 1, early=True)
+    assert all(
+        one.usual for one in run.drive.outcomes if "quiet" in one.reason or "moved" in one.reason
+    )
+    assert run.status().silence == ""
+
+
+def test_what_a_node_says_again_changes_nothing() -> None:
+    run = running()
+    run.quiet(0)
+    said = len(run.drive.outcomes)
+    run.quiet(0)
+    run.quiet(1, seconds=None)
+    assert len(run.drive.outcomes) == said
+
+
+def test_nodes_that_have_ended_are_not_asked_and_of_a_led_run_only_the_first_one() -> None:
+    run = running(3)
+    run.drive.exit(2, 0)
+    run.quiet(0, 1)
+    assert run.quiet_since is not None
+    led = running(2, led=True)
+    led.quiet(0)
+    assert led.quiet_since is not None
+
+
+def test_nothing_is_quiet_while_the_programs_are_being_stopped() -> None:
+    run = running()
+    run.quiet(0, 1)
+    run.drive.exit(0, 3)
+    assert run.quiet_since is None
+
+
+def test_what_was_found_is_said_once_and_shown_while_it_lasts() -> None:
+    run = running()
+    run.quiet(0, 1)
+    run.drive.wait(10)
+    assert find(run) == f"nothing has moved for 2 min 10 s: {SENTENCE}; try: see what it does"
+    assert not run.drive.outcomes[-1].usual
+    assert reason(run) == f"running on 2 nodes; nothing has moved for 2 min: {SENTENCE}"
+    run.drive.wait(60)
+    run.quiet(0, seconds=None)
+    assert run.drive.reasons[-1] == "the ranks move again, after 3 min 10 s in which nothing did"
+    assert reason(run) == "running on 2 nodes"
+    run.quiet(1, seconds=None)
+    assert run.drive.outcomes[-1].usual
+
+
+def test_whom_the_others_wait_for_is_told_apart_from_the_sentence() -> None:
+    run = running()
+
+    def suspect() -> Suspect | None:
+        return run.status().suspect
+
+    assert suspect() is None
+    slow = Straggler(slot=0, rank=None, cost=1.0, step=2.0, last=9, of=10)
+    run.drive.apply(stragglers.noted(run.drive.run, slow))
+    assert suspect() == Suspect(slot=0, rank=None, slow=True)
+    run.quiet(0, 1)
+    assert suspect() is None  # that nothing moves is worse, and not looked into yet
+    find(run)
+    assert suspect() == Suspect(slot=1, rank=1)
+    run.quiet(0, seconds=None)
+    assert suspect() == Suspect(slot=0, rank=None, slow=True)
+    run.drive.apply(stragglers.noted(run.drive.run, None))
+    assert suspect() is None
+
+
+def test_who_is_at_work_is_no_stall() -> None:
+    run = running()
+    run.quiet(0, 1)
+    assert find(run, at_work=True) == f"nothing has moved for 2 min: {SENTENCE}"
+    assert run.drive.outcomes[-1].usual
+
+
+def test_no_run_is_overdue_for_which_nobody_has_given_a_time() -> None:
+    run = running()
+    run.quiet(0, 1, seconds=9_000.0)
+    assert not overdue_now(run)
+
+
+def test_the_time_counts_from_the_last_movement_and_the_last_work() -> None:
+    run = running(ends=300.0)
+    run.quiet(0, 1)
+    run.drive.wait(179.75)
+    assert not overdue_now(run)
+    run.drive.wait(0.25)
+    assert overdue_now(run)
+    worked_at = run.drive.now
+    run.drive.wait(299.75)
+    assert not overdue_now(run, worked_at)
+    run.drive.wait(0.25)
+    assert overdue_now(run, worked_at)
+
+
+def test_the_second_look_comes_sooner_where_the_time_is_short() -> None:
+    times = [None, 600.0, 16.0, 4.0]
+    runs = [running(ends=seconds).drive.run for seconds in times]
+    assert [again_seconds(run, 5.0) for run in runs] == [10.0, 10.0, 8.0, 5.0]
+
+
+def overdue(**changes: Any) -> Judged:
+    """A run whose programs are being ended for a stall."""
+    run = running(ends=120.0, **changes)
+    run.quiet(0, 1)
+    find(run)
+    run.drive.apply(stop_asked(run.drive.run.notes["hang"], run.drive.now))
+    return run
+
+
+def test_a_stall_that_lasts_too_long_ends_the_run_with_its_sentence() -> None:
+    run = overdue()
+    assert run.drive.run.stop
+    words = "the programs are stopped, because nothing has moved for 2 min"
+    assert run.drive.reasons[-1] == f"{words}: {SENTENCE}"
+    assert reason(run) == f"stalled: {SENTENCE}; the programs are being stopped"
+    stopped(run.drive)
+    result = run.drive.result
+    assert (result.status, result.exit_code, result.code) == ("failed", 89, "stalled")
+    assert result.message == f"stalled: {SENTENCE}"
+    assert (result.cause, result.certain, result.rank) == ("stalled", True, 1)
+    assert (result.slot, result.node, result.hostname) == (1, 1, "host1")
+    assert result.hint == "see what it does"
+
+
+def test_a_node_that_moves_while_it_is_being_stopped_takes_nothing_back() -> None:
+    run = overdue()
+    run.quiet(0, seconds=None)
+    stopped(run.drive)
+    assert run.drive.result.code == "stalled"
+
+
+def test_a_stall_counts_as_a_failure_for_restarts() -> None:
+    run = overdue(max_restarts=1)
+    stopped(run.drive)
+    assert run.drive.phase is Phase.ARMING
+    (end,) = run.drive.run.starts.ended
+    assert (end.code, end.message, end.exit_code) == ("stalled", f"stalled: {SENTENCE}", 89)
+    assert (end.cause, end.rank, end.hostname) == ("stalled", 1, "host1")
+    assert end.then == "restart 1 of 1 at once"
+    run.drive.arm()
+    assert run.quiet_since is None
+    assert (run.drive.run.notes, run.drive.run.stop_asked) == ({}, None)
+    run.quiet(0, 1)
+    find(run)
+    run.drive.apply(stop_asked(run.drive.run.notes["hang"], run.drive.now))
+    stopped(run.drive)
+    assert run.drive.result.message == f"stalled: {SENTENCE}; the only restart is used up"
+
+
+def test_no_restart_follows_on_nodes_that_are_gone() -> None:
+    run = overdue(max_restarts=3)
+    run.drive.exit(0, 143, stopped=True, leaves=True)
+    stopped(run.drive)
+    assert run.drive.result.code in ("stalled", "node_lost")
+
+
+def test_a_program_that_fails_by_itself_meanwhile_is_the_cause() -> None:
+    run = overdue()
+    run.drive.exit(1, 3, rank=1)
+    run.drive.exit(0, 143, stopped=True)
+    assert run.drive.result.code == "program_failed"
+
+
+def test_what_another_version_has_noted_is_nothing_that_is_known() -> None:
+    run = running()
+    run.quiet(0, 1)
+    note = events.Noted(feature="hang", words="something was found", data={"where": "rank 1"})
+    run.drive.apply(note)
+    assert found_in(run.drive.run) is None
+    assert run.status().features == {"hang": note.data}
+
+
+@pytest.mark.parametrize("slot", range(1, 4))
+def test_a_stall_is_at_the_node_of_its_rank(slot: int) -> None:
+    run = Judged(skewed())
+    run.quiet(*range(4))
+    rank, drive = OF_RANKS[slot][-1], run.drive
+    verdict = Verdict("behind", f"rank {rank} is behind", odd=(rank,), odd_count=1)
+    found = noted(drive.run, run.silences, verdict, at_work=False, now=drive.now)
+    drive.apply(found)
+    stall = found_in(drive.run)
+    assert stall is not None
+    assert (stall.slot, stall.rank, drive.now - stall.since) == (slot, rank, 120.0)
+    line = event_line(drive.run, 9, found, drive.outcomes[-1], drive.now)
+    assert (line.slot, line.epoch) == (slot, 4)
