@@ -104,7 +104,7 @@ test: $(INSTALLED)
 
 ## The everyday suite, and which of all lines and branches its own process runs.
 coverage: $(INSTALLED)
-	$(BIN)/python $(PYTEST) $(EVERYDAY) --cov=rendezvous --cov=worker --cov=launcher \
+	$(BIN)/python $(PYTEST) $(EVERYDAY) --cov=rendezvous --cov=worker --cov=launcher --cov=features \
 	  --cov-report=term:skip-covered --cov-fail-under=0 $(PYTEST_ARGS)
 
 ## Launches on the oldest Python, with the oldest packages, and on the newest; on the oldest a tenth of the

@@ -20,9 +20,6 @@ from rendezvous.wire.errors import TooLarge
 
 K = TypeVar("K")
 
-MESSAGE_BYTES = 48 << 10
-"""Of a message that a node publishes: below what the registry takes as a body."""
-
 
 @dataclass(frozen=True)
 class Lazy:
@@ -57,7 +54,7 @@ Scope = Literal["read", "look", "logs"]
 
 @dataclass(frozen=True)
 class Published:
-    """A topic on which nodes send messages.
+    """Topic on which nodes send messages.
 
     Attributes:
         name: Readers GET it at `/v1/runs/{run}/NAME`.
@@ -153,7 +150,7 @@ class Ring:
 
 @dataclass(frozen=True)
 class Asked:
-    """A topic on which the nodes of a run whose programs run are asked something.
+    """Topic on which the nodes that run programs are asked something.
 
     One question is open at a time; a reader who asks while it is gets its number.
 
@@ -163,6 +160,7 @@ class Asked:
         answer: The model of a node's answer, an `Answer` of `rendezvous.wire.question`.
         response: The model of all answers, an `Answers`.
         scope: Who may ask, and read; None: the registry alone.
+        noun: A question of this topic, in messages.
         seconds: How long nodes may take to answer, and `each` more for each of many.
         rest: Seconds from one question to the next.
         rate: Answers a second of all nodes together, at most.
@@ -174,6 +172,7 @@ class Asked:
     answer: Lazy
     response: Lazy
     scope: Scope | None = "read"
+    noun: str = "question"
     seconds: float = 5.0
     each: float = 0.002
     rest: float = 5.0

@@ -30,21 +30,21 @@ class View:
 
 @dataclass(frozen=True)
 class Feature:
-    """What the core has to know of a feature.
+    """Declaration of a feature.
 
     Attributes:
-        name: That of its folder.
+        name: Name of its folder.
         doc: Its page in `docs/`.
         needs: Features without which it cannot be.
         files: What of the checkout is its own beside its folder, `tests/features/NAME` and `doc`.
         topics: What its nodes publish, and are asked.
         run_files: Names of its files in a run's folder, which go with the launch.
-        judge: What decides from that in the registry, a `Judge` of `rendezvous.registry.topics`.
+        judge: Decides in the registry, a `Judge` of `rendezvous.registry.topics`.
         options: A `Settings` whose fields become options of a node and a launch: see
             `worker.options`.
         spec: `(settings) -> JSON or None`, which is its value in `RunSpec.features`; raises
             UsageError.
-        switch: The option that, when `off`, has no feature look on while the program runs.
+        switch: Name of the option that, set to `off`, ends all observation of running programs.
         node: `async (port) -> None` on each node: see `worker.agent.port`.
         launcher: `async (port) -> None` in the launcher: see `launcher.run.port`.
         commands: Click commands, each by the one that stands after it in `rdzv --help`.

@@ -33,7 +33,7 @@ digest() (
   fi
   [ ! -d rdzv/_app ] || cd rdzv/_app
   [ -f rdzv_command.py ] || exit 0
-  code=$(find rdzv_command.py rendezvous worker launcher -name '*.py' -o -name '*.toml')
+  code=$(find rdzv_command.py rendezvous worker launcher features -name '*.py' -o -name '*.toml')
   {
     echo "$code" | LC_ALL=C sort | xargs sha256sum
     cd specs

@@ -65,8 +65,8 @@ LEFT_OUT = {
     ),
 }
 """Files of `FOLDERS`, by what each needs that takes time or more than Python."""
-OF_BROWSERS = "tests/features/*/*_browser.py"
-"""For whoever names a feature's folder too: these import playwright."""
+OF_FEATURES = ("tests/features/*/*_browser.py", "tests/features/*/ranks/test_collect.py")
+"""For whoever names a feature's folder too: these import playwright, or start processes."""
 
 
 @pytest.hookimpl(wrapper=True)
@@ -84,7 +84,7 @@ def pytest_runtest_makereport(
 def main(words: list[str]) -> int:
     """Run them; returns pytest's exit code."""
     os.environ.setdefault("RDZV_EXAMPLES", "few")
-    left_out = [f"--ignore-glob={path}" for path in (*chain(*LEFT_OUT.values()), OF_BROWSERS)]
+    left_out = [f"--ignore-glob={path}" for path in (*chain(*LEFT_OUT.values()), *OF_FEATURES)]
     marks = " and ".join(f"not {mark}" for mark in MARKS)
     return pytest.main(["-p", "tests.core", "-q", "-m", marks, *left_out, *words, *FOLDERS])
 

@@ -9,17 +9,15 @@ import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import click
 import pytest
 import yaml
 
 import launcher.state.state_dir
-from features.hang.rules import Rule
-from features.hang.rules.sentences import NEXT_STEPS
-from launcher.cli.help import code_help
 from launcher.cli import main
+from launcher.cli.help import code_help
 from launcher.plan.plan import Site, Spec, make_plan
 from launcher.plan.template import Form
 from launcher.schedulers.catalog import known_schedulers
@@ -174,7 +172,9 @@ def named(family: Family) -> str:
 
 def exit_codes() -> str:
     rows = ("| code | meaning | requeue |\n", "| --- | --- | --- |\n")
-    codes = (f"| **{c.value}** | {code_help(c)} | {'yes' if c.requeue else 'no'} |\n" for c in ExitCode)
+    codes = (
+        f"| **{c.value}** | {code_help(c)} | {'yes' if c.requeue else 'no'} |\n" for c in ExitCode
+    )
     return "".join((*rows, *codes))
 
 
@@ -380,7 +380,7 @@ def test_every_test_that_the_page_on_faults_names_is_there() -> None:
 def test_every_file_that_the_architecture_names_is_there() -> None:
     text = text_of(DOCS / "internals" / "architecture.md")
     assert len(text.splitlines()) <= 120
-    named = re.findall(r"`((?:rendezvous|worker|launcher)/[\w/]+\.py)`", text)
+    named = re.findall(r"`((?:rendezvous|worker|launcher|features)/[\w/]+\.py)`", text)
     assert len(named) > 20
     assert [path for path in named if not (ROOT / path).is_file()] == []
 
@@ -388,10 +388,3 @@ def test_every_file_that_the_architecture_names_is_there() -> None:
 if __name__ == "__main__":  # make reference
     for page in set(places().values()):
         page.write_text(with_blocks(text_of(page), blocks()), encoding="utf-8")
-
-
-def test_the_page_on_looks_has_every_rule() -> None:
-    rows = text_of(DOCS / "look.md").partition("| rule |")[2].partition("\n\n")[0]
-    named = [row.split("`")[1] for row in rows.splitlines()[2:]]
-    assert sorted(named) == sorted(get_args(Rule))
-    assert NEXT_STEPS.keys() == set(named)

@@ -196,6 +196,17 @@ def test_the_types_of_every_package_are_there_for_others() -> None:
         assert (modules()[package].parent / "py.typed").is_file()
 
 
+@pytest.mark.parametrize("name", PACKAGES)
+def test_wheels_images_and_digests_of_an_installation_have_every_package(name: str) -> None:
+    wheel = settings()["hatch"]["build"]["targets"]["wheel"]
+    assert name in wheel["only-include"]
+    assert wheel["sources"][name] == f"rdzv/_app/{name}"
+    assert f"!{name}" in (ROOT / ".dockerignore").read_text().split()
+    script = (ROOT / "specs" / "install.sh").read_text().splitlines()
+    found = next(line for line in script if "$(find" in line)
+    assert name in found.split()
+
+
 def test_what_a_users_process_may_import_needs_the_standard_library_only() -> None:
     found = load("rdzv", "rdzv.metrics", "rdzv.__main__")["modules"]
     assert isinstance(found, list)

@@ -68,13 +68,13 @@ def options_of(features: Iterable[Feature]) -> type[Settings]:
 
 
 def observes(settings: Settings) -> bool:
-    """Whether features, and the core, look on while a program runs: see `Feature.switch`."""
+    """Whether features may observe running programs: see `Feature.switch`."""
     switches = (one.switch for one in declared() if one.switch)
     return all(getattr(settings, switch) != "off" for switch in switches)
 
 
 def not_observing() -> dict[str, object]:
-    """The options of features by which none of them looks on while a program runs."""
+    """Values of the features' options that end all observation of running programs."""
     bases = [one.options.load() for one in declared() if one.options is not None]
     fields = {name: field for base in bases for name, field in base.model_fields.items()}
     usual = {name: field.get_default(call_default_factory=True) for name, field in fields.items()}

@@ -10,6 +10,7 @@ LOOKS = Asked(
     answer=Lazy("features.hang.wire:LookReport"),
     response=Lazy("features.hang.wire:RunLook"),
     scope="look",
+    noun="look",
     counts="Requests to look where all ranks of a run are.",
 )
 QUIET = Published(

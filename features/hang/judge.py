@@ -19,7 +19,7 @@ from rendezvous.wire.words import duration_text
 
 
 class Judge:
-    """The watch over the silences of one run; in memory: a registry that comes back looks anew."""
+    """The watch over the silences of one run; in memory: a restarted registry begins again."""
 
     def __init__(self, port: JudgePort) -> None:
         self._quiet: Quiet = port.store(QUIET)
@@ -32,7 +32,7 @@ class Judge:
 
     def events(self, run: Run, now: float) -> list[Event]:
         """What has become known; the ranks are looked at for it."""
-        silences = self._quiet.of(run)
+        silences = self._quiet.of(run, now)
         found: list[Event] = [*self._changes(run, silences, now)]
         overdue = stall.is_overdue(run, silences, now, self._watch.worked_at)
         self._watch, wanted = watch.step(
@@ -54,7 +54,7 @@ class Judge:
 
     def remark(self, run: Run, now: float) -> Remark | None:
         """What a person is shown meanwhile."""
-        return stall.remark_of(run, self._quiet.of(run), now)
+        return stall.remark_of(run, self._quiet.of(run, now), now)
 
     def _changes(self, run: Run, silences: Silences, now: float) -> Iterator[Noted]:
         """What the nodes have reported since the last round."""
@@ -62,10 +62,14 @@ class Judge:
         since, was_silent = stall.silent_since(run, silences), self._was_silent
         self._was_silent = since is not None
         found = stall.found_in(run)
-        moved = [slot for slot, one in before.items() if _has_moved(one, run, slot, silences)]
-        if found is not None and not moved and now - self._began_at > 2 * QUIET.interval:
+        lost = [slot for slot in before if self._quiet.is_lost(run, slot, now)]
+        moved = [n for n, one in before.items() if _has_moved(one, run, n, silences)]
+        moved = [slot for slot in moved if slot not in lost]
+        is_new = now - self._began_at < 4 * QUIET.pause(len(run.slots))
+        if found is not None and not moved and not lost and not is_new:
             # A registry before this one, or a note that was lost: they would have sent anew.
             moved = [] if run.stop else [slot for slot in stall.own(run) if slot not in silences]
+            moved = [slot for slot in moved if not self._quiet.is_lost(run, slot, now)]
         kept = run.notes[stall.NAME].data if stall.NAME in run.notes else None
         if moved and found is not None and run.stop_asked is None:
             kept = None
@@ -74,6 +78,9 @@ class Judge:
             whose = "its" if len(moved) == 1 else "their"
             words = f"{names_of(run, moved, 3)}: {whose} ranks move again"
             yield stall.remarked(moved, words, kept)
+        if lost:
+            words = f"{names_of(run, lost, 3)}: it is not known any more whether anything moves"
+            yield stall.remarked(lost, words, kept)
         quieter = [slot for slot, one in silences.items() if before.get(slot) != one]
         if quieter:
             is_first = not was_silent or bool(moved)
@@ -115,4 +122,4 @@ class Judge:
 def _has_moved(before: Silence, run: Run, slot: int, silences: Silences) -> bool:
     """Whether something has moved on a node that was silent; the end of its program is none."""
     now = silences.get(slot)
-    return before.is_of(run, slot) and (now is None or now.since != before.since)
+    return before.is_of(run, slot) and (now is None or now.number != before.number)

@@ -53,7 +53,7 @@ class Reads(NamedTuple):
 
 
 async def run(port: NodePort, reads: Reads = Reads()) -> None:  # noqa: B008 (of functions alone)
-    """Answer looks, and watch the ranks of each program where a person wants it."""
+    """Answer looks, and watch the ranks of each program unless `--stall` is off."""
     port.activity = "sampling the ranks"
     port.answer(LOOKS, partial(_answer, port, reads))
     settings = cast(Options, port.settings)
@@ -77,9 +77,10 @@ async def _answer(port: NodePort, reads: Reads, question: Question, ranks: Runni
 
 async def _watch(port: NodePort, reads: Reads, timeout: float | None) -> None:
     """Sample the ranks of one program every few seconds, and publish what comes of it: each change
-    until it is taken, and anew every `QUIET.interval` seconds while nothing moves."""
+    until it is taken, and anew each `QUIET.pause` while nothing moves."""
     clock = asyncio.get_running_loop().time
     known, sent_at = first_quiet(clock(), timeout), float("-inf")
+    number, began_at = 0, known.moved_at
     sending: asyncio.Future[bool] | None = None
     try:
         while True:
@@ -94,14 +95,15 @@ async def _watch(port: NodePort, reads: Reads, timeout: float | None) -> None:
             now = clock()
             known = seen(known, Sample(tuple(calls), ranks.printed, ranks.step, tuple(work)), now)
             silence = known.silence(now)
+            number, began_at = number + (known.moved_at != began_at), known.moved_at
             is_lost = sending is not None and sending.done() and not sending.result()
-            is_due = silence and now - sent_at >= QUIET.interval
+            is_due = silence and now - sent_at >= QUIET.pause(port.nodes)
             if silence != known.told or is_lost or is_due:
                 if sending is not None:
                     sending.cancel()  # what it says is older
                 seconds = now - known.moved_at if silence else None
                 early = silence == "early"
-                report = QuietReport(epoch=port.epoch, seconds=seconds, early=early)
+                report = QuietReport(epoch=port.epoch, seconds=seconds, early=early, number=number)
                 sending, sent_at = asyncio.ensure_future(_publish(port, report)), now
             known = replace(known, told=silence)
     finally:

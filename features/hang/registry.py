@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from features.hang import QUIET
 from features.hang.stall import Silence
 from features.hang.wire import QuietReport
 from rendezvous.registry.topics import Received
 from rendezvous.run.state import Run
 
-_ON_ITS_WAY_SECONDS = 10.0
-"""Of a message, at most; the end of a silence and the next one take longer."""
+_MOST_MISSED = 4
+"""Reports of a silence that may be missing one after the other, until nothing is known of it."""
 
 
 class Quiet:
@@ -16,6 +17,7 @@ class Quiet:
 
     def __init__(self) -> None:
         self._silences: dict[int, Silence] = {}
+        self._reported_at: dict[int, float] = {}
 
     def receive(self, received: Received) -> tuple[None, int]:
         """Keep a node's silence, or forget it; what an earlier epoch sent late is left out."""
@@ -25,19 +27,24 @@ class Quiet:
         known = self._silences.pop(received.slot, None)
         if report.seconds is not None:
             fresh = Silence(
-                received.incarnation, report.epoch, received.now - report.seconds, report.early
+                received.incarnation,
+                report.epoch,
+                report.number,
+                received.now - report.seconds,
+                report.early,
             )
-            if known is not None and _is_same(known, fresh):
+            if known is not None and known[:3] == fresh[:3]:  # however long it was on its way
                 fresh = fresh._replace(since=known.since)
             self._silences[received.slot] = fresh
+            self._reported_at[received.slot] = received.now
         return None, 1
 
-    def of(self, run: Run) -> dict[int, Silence]:
+    def of(self, run: Run, now: float) -> dict[int, Silence]:
         """The silences of the nodes that run now."""
-        return {slot: one for slot, one in self._silences.items() if one.is_of(run, slot)}
+        known = self._silences.items()
+        return {n: one for n, one in known if one.is_of(run, n) and not self.is_lost(run, n, now)}
 
-
-def _is_same(known: Silence, fresh: Silence) -> bool:
-    """Whether a silence is the known one, sent anew: that began when it began, however long the
-    message was on its way. That something has moved in between may have been lost."""
-    return known[:2] == fresh[:2] and abs(fresh.since - known.since) < _ON_ITS_WAY_SECONDS
+    def is_lost(self, run: Run, slot: int, now: float) -> bool:
+        """Whether a node that was silent has reported nothing since, for long."""
+        patience = _MOST_MISSED * QUIET.pause(len(run.slots))
+        return slot in self._silences and now - self._reported_at[slot] > patience

@@ -36,11 +36,13 @@ class Silence(NamedTuple):
     Attributes:
         incarnation: Of the node, in this `epoch`.
         since: When something moved last, by the run's clock.
+        number: Counts the silences of the node's program.
         early: Its program has not come to its first collectives, so that this says little.
     """
 
     incarnation: int
     epoch: int
+    number: int
     since: float
     early: bool
 
@@ -175,7 +177,9 @@ def timeout_of(run: Run) -> float | None:
     """After how many seconds a stall ends the programs; None: it does not."""
     options = run.spec.features.get(NAME)
     seconds = options.get("timeout_seconds") if isinstance(options, dict) else None
-    return seconds if isinstance(seconds, int | float) else None
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds < 1:
+        return None
+    return seconds
 
 
 def again_seconds(run: Run, least: float) -> float:
@@ -204,7 +208,7 @@ def stop_asked(note: events.Noted, now: float) -> events.StopAsked:
 
 
 def remark_of(run: Run, silences: Silences, now: float) -> Remark | None:
-    """What a person is shown of it while the programs run; None: something moves."""
+    """Observation for the status while the programs run; None: something moves."""
     since = silent_since(run, silences)
     if since is None:
         return None

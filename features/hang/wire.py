@@ -165,3 +165,6 @@ class QuietReport(Wire):
     early: bool = Field(
         False, description="Before the first collectives, where silence alone says little."
     )
+    number: Annotated[int, Field(ge=0, lt=1 << 53)] = Field(
+        0, description="Counts the silences of a program: the same one is sent anew."
+    )

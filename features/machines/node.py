@@ -27,7 +27,7 @@ class Reader(Protocol):
 async def run(
     port: NodePort, make: Callable[[Path, Mapping[str, str]], Reader] = MachineReader
 ) -> None:
-    """Publish samples of this machine beside each program, where a person wants it."""
+    """Publish samples of this machine beside each program, unless observation is off."""
     if not observes(port.settings):
         return
     port.activity = "reading this machine"

@@ -10,11 +10,11 @@ from features.machines.wire import MachineSample, NodeMachine
 from rendezvous.wire.node import Facts
 
 EACH_SECONDS = 30.0
-"""A node tells so often how its machine is."""
+"""Interval of a node's samples."""
 MOST_POINTS = 120
 """An hour of them."""
 _OLD_SECONDS = 120.0
-"""A machine that has told nothing for so long is not known any more."""
+"""Age after which a sample counts no more."""
 Busy = list[int | None]
 """Of CPUs, memory, GPUs and their memory: how many per cent are used; None: not told."""
 _NOTHING: Busy = [None, None, None, None]

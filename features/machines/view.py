@@ -42,5 +42,5 @@ async def machines_of(state: StateDir) -> RunMachines:
         why = exc.message
     raise UsageError(
         f"nothing is known of the machines of run '{state.run}': {why}",
-        hint="the launcher keeps how they stood last when the run ends",
+        hint="the launcher saves their last state when the run ends",
     )

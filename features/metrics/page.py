@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Iterator, Mapping
-
-from pydantic import ValidationError
+from collections.abc import Mapping
 
 from features.metrics import FILE
 from features.metrics.page_curves import Curves, CurveStore
 from features.metrics.page_ranks import Rank, RankStore
 from features.metrics.page_series import OF_RANK, OF_RUN
-from features.metrics.wire import MetricLine
+from features.metrics.wire import MetricLine, rows_in
 from launcher.ui import parts
 
 _CHUNK_BYTES = 1 << 20
@@ -44,7 +42,7 @@ class Part(parts.Part):
         async with self._one_reads:
             while await asyncio.to_thread(self._next):
                 rows, self._new = self._new, []
-                self._ranks.take(self.run.change(), rows)
+                self._ranks.take(self.change(), rows)
 
     def since(self, after: int) -> list[Rank] | None:
         """Ranks that have changed."""
@@ -66,13 +64,7 @@ class Part(parts.Part):
                 data = file.read(_CHUNK_BYTES)
             self._offset += len(data)
             *lines, self._rest = (self._rest + data).split(b"\n")
-            for row in _rows(lines):
+            for row in rows_in(lines):
                 self._curves.take(row)
                 self._new.append(row)
         return bool(self._new)
-
-
-def _rows(lines: list[bytes]) -> Iterator[MetricLine]:
-    for line in lines:
-        with contextlib.suppress(ValidationError):  # cut off by a kill or a full disk
-            yield MetricLine.model_validate_json(line)

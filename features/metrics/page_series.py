@@ -6,13 +6,13 @@ what programs make of their metrics' names.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Final
 
 from features.metrics.page_ranks import Rank
+from features.metrics.wire import spread
 from launcher.ui.parts import Sample, Series
 from launcher.ui.shapes import State
 from rendezvous.prometheus import Family
@@ -34,8 +34,8 @@ def _step(state: State) -> Iterator[Sample]:
 
 def _metric(state: State) -> Iterator[Sample]:
     for name in _names(_ranks(state)):
-        values = [_float(r["values"][name]) for r in _ranks(state) if name in r["values"]]
-        for stat, value in zip(_STATS, _spread(values), strict=True):
+        values = [float(r["values"][name]) for r in _ranks(state) if name in r["values"]]
+        for stat, value in zip(_STATS, spread(values), strict=True):
             yield (state["head"]["run"], name, stat), value
 
 
@@ -43,19 +43,6 @@ def _names(ranks: Sequence[Rank]) -> list[str]:
     """Those that most ranks have: each process may make its own, without end."""
     counted = Counter(chain.from_iterable(rank["values"] for rank in ranks))
     return sorted(sorted(counted, key=lambda name: (-counted[name], name))[:MOST_NAMES])
-
-
-def _spread(values: Sequence[float]) -> tuple[float, float, float]:
-    """Least, median and largest; what is not a number counts as the largest."""
-    ordered = sorted(values, key=lambda value: (math.isnan(value), value))
-    middle = len(ordered) // 2
-    median = ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
-    return ordered[0], median, ordered[-1]
-
-
-def _float(value: float | str) -> float:
-    """A value of a rank; as text, one that is not finite."""
-    return float(value)
 
 
 def _step_of_rank(state: State) -> Iterator[Sample]:
@@ -67,7 +54,7 @@ def _metric_of_rank(state: State) -> Iterator[Sample]:
     for rank in _ranks(state):
         for name in sorted(names & rank["values"].keys()):
             labels = state["head"]["run"], str(rank["rank"]), name
-            yield labels, _float(rank["values"][name])
+            yield labels, float(rank["values"][name])
 
 
 OF_RUN: Final[tuple[Series, ...]] = (

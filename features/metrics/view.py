@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,11 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from pydantic import ValidationError
 
 from features.metrics import FILE, TOPIC
 from features.metrics.curves import draw_curves
-from features.metrics.wire import MetricLine, decoded
+from features.metrics.wire import MetricLine, decoded, rows_in, spread
 from launcher.show.status import Shown
 from launcher.state.find_run import find_run
 from launcher.state.state_dir import StateDir
@@ -32,6 +30,7 @@ MOST_RANKS = 32
 """Up to so many processes each has a row; above, least, median and most of each value."""
 
 _MOST_NAMES = 8
+_OF_MANY = ("least", "median", "most")
 _ONE_LINE_NAMES = 4
 
 
@@ -60,9 +59,7 @@ def read_metrics(state: StateDir) -> Iterator[MetricLine]:
     """Rows in the folder of the newest launch, oldest first; none when there are none."""
     try:
         with (state.path / FILE).open("rb") as file:
-            for line in file:
-                with contextlib.suppress(ValidationError):  # cut off by a kill or a full disk
-                    yield MetricLine.model_validate_json(line)
+            yield from rows_in(file)
     except OSError:
         return
 
@@ -165,21 +162,8 @@ def _of_each(
 def _of_many(rows: Sequence[MetricLine], names: Sequence[str]) -> Iterator[list[str]]:
     columns = [[float(row.step) for row in rows]]
     columns += [[row.values[name] for row in rows if name in row.values] for name in names]
-    ordered = [sorted(column, key=_nan_last) for column in columns]
-    yield ["least", *(_number(column[0]) for column in ordered)]
-    yield ["median", *(_number(_median(column)) for column in ordered)]
-    yield ["most", *(_number(column[-1]) for column in ordered)]
-
-
-def _nan_last(value: float) -> tuple[bool, float]:
-    return math.isnan(value), value
-
-
-def _median(values: Iterable[float]) -> float:
-    """The middle one; NaN counts as the most."""
-    ordered = sorted(values, key=_nan_last)
-    low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
-    return low if low == high else (low + high) / 2
+    for name, column in zip(_OF_MANY, zip(*map(spread, columns), strict=True), strict=True):
+        yield [name, *map(_number, column)]
 
 
 def _nodes(status: RunStatus | None) -> dict[int, str]:
@@ -212,7 +196,7 @@ def in_one_line(rows: Iterable[MetricLine]) -> str:
     median = "median " if len(rows) > 1 else ""
     for name in _names(rows)[0][:_ONE_LINE_NAMES]:
         found = [row.values[name] for row in rows if name in row.values]
-        line += f", {median}{name} {_number(_median(found))}"
+        line += f", {median}{name} {_number(spread(found)[1])}"
     return f"progress: {line}"
 
 

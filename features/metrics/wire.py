@@ -6,11 +6,12 @@ JSON has no word for NaN and the infinities, and peers refuse them: `loss` = NaN
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from rendezvous.wire.types import MAX_NODES, Wire
 
@@ -90,3 +91,17 @@ def _decoded(name: str, value: float) -> tuple[str, float]:
     if not name.endswith(_NOT_FINITE) or value not in _CODES:
         return name, value
     return name.removesuffix(_NOT_FINITE), _CODES[value]
+
+
+def spread(values: Iterable[float]) -> tuple[float, float, float]:
+    """Least, median and largest; what is not a number counts as the largest."""
+    ordered = sorted(values, key=lambda value: (math.isnan(value), value))
+    low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
+    return ordered[0], low if low == high else (low + high) / 2, ordered[-1]
+
+
+def rows_in(lines: Iterable[bytes]) -> Iterator[MetricLine]:
+    """Rows of a file; a line that was cut off, by a kill or a full disk, is left out."""
+    for line in lines:
+        with contextlib.suppress(ValidationError):
+            yield MetricLine.model_validate_json(line)

@@ -70,12 +70,16 @@ def code_help(code: ExitCode) -> str:
 def feature_commands() -> list[click.Command]:
     """The commands of the features; from now on each stands before the one that it names."""
     found: list[click.Command] = []
-    for before, lazy in (pair for one in declared() for pair in one.commands.items()):
-        found.append(lazy.load())
-        for heading, names in SECTIONS.items():
-            if before in names:
-                at = names.index(before)
-                SECTIONS[heading] = (*names[:at], str(found[-1].name), *names[at:])
+    for feature, before, lazy in ((f.name, *p) for f in declared() for p in f.commands.items()):
+        try:
+            command: click.Command = lazy.load()
+            for heading, names in SECTIONS.items():
+                if before in names:
+                    at = names.index(before)
+                    SECTIONS[heading] = (*names[:at], str(command.name), *names[at:])
+            found.append(command)
+        except Exception as exc:  # noqa: BLE001 (a feature's)
+            click.echo(f"rdzv: feature '{feature}' cannot be loaded: {exc!r}", err=True)
     return found
 
 

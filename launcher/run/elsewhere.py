@@ -83,7 +83,7 @@ class Elsewhere:
         answered_at = clock()
         async with (
             RegistryClient(self._place, self._view.read) as client,
-            self._features(client) as port,
+            self._parts(client, stays=stays) as port,
         ):
             while True:
                 runs = last is not None and last.phase is Phase.RUNNING
@@ -107,12 +107,15 @@ class Elsewhere:
         self.state.release()
 
     @contextlib.asynccontextmanager
-    async def _features(self, client: RegistryClient) -> AsyncIterator[LauncherPort]:
-        """Run their parts meanwhile; they do nothing last, as the registry may have ended."""
+    async def _parts(self, client: RegistryClient, *, stays: bool) -> AsyncIterator[LauncherPort]:
+        """Run their parts meanwhile; they do nothing last where the registry may have ended."""
         port = LauncherPort(client, self.state, lambda _: None)
         running = asyncio.create_task(run_features(port))
         try:
             yield port
+            if stays:
+                port.part()
+                await asyncio.wait({running}, timeout=5.0)
         finally:
             running.cancel()
             with contextlib.suppress(asyncio.CancelledError):

@@ -82,12 +82,12 @@ async def show_status(root: Path, run: str, *, as_json: bool) -> int:
     return 0
 
 
-async def live_parts(client: RegistryClient, status: RunStatus) -> list[Shown]:
-    """What the features add to the status of a run in progress."""
-    found = []
+async def live_parts(client: RegistryClient, status: RunStatus) -> dict[str, Shown]:
+    """What the features add to the status of a run in progress, by feature."""
+    found = {}
     for name, part in _parts():
         with _for_itself(name):
-            found.append(await part.live(client, status))
+            found[name] = await part.live(client, status)
     return found
 
 
@@ -100,7 +100,8 @@ def _ended_lines(state: StateDir) -> Iterator[str]:
 def _parts() -> Iterator[tuple[str, StatusPart]]:
     for feature in declared():
         if feature.status is not None:
-            yield feature.name, feature.status.load()()
+            with _for_itself(feature.name):
+                yield feature.name, feature.status.load()()
 
 
 @contextlib.contextmanager
@@ -113,24 +114,26 @@ def _for_itself(name: str) -> Iterator[None]:
 
 
 def print_status(
-    status: RunStatus, parts: Sequence[Shown], more: Mapping[str, Any], *, as_json: bool
+    status: RunStatus, parts: Mapping[str, Shown], more: Mapping[str, Any], *, as_json: bool
 ) -> None:
     """Print how a run that lives stands; as JSON with `more` of it."""
     from rich.console import Console, Group
 
     if as_json:
         values = status.model_dump(mode="json")
-        for part in parts:
-            values |= part.values
+        for name, part in parts.items():
+            with _for_itself(name):
+                values |= json.loads(json.dumps({**part.values} | values))
         click.echo(json.dumps(values | dict(more), indent=1))
         return
     Console(file=sys.stdout, highlight=False).print(draw(status))
     for ask in status.refused:
         words = f"refused: {ask.words}, last {ask.last_seconds:.0f} s ago"
         click.echo(fold_lines(printable(words, 700), width_of(sys.stdout), _REFUSED_AT))
-    for part in parts:
-        if part.draw is not None:
-            show(Group("", part.draw()))
+    for name, part in parts.items():
+        with _for_itself(name):
+            if part.draw is not None:
+                show(Group("", part.draw()))
 
 
 def _echo_former(state: StateDir) -> None:

@@ -11,6 +11,9 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
+import anyio
+from pydantic_core import to_json
+
 from rendezvous.feature import declared
 from rendezvous.wire.errors import RdzvError, Unavailable
 
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
     from rendezvous.talk.client import RegistryClient
 
 logger = logging.getLogger(__name__)
+
+READ_SECONDS = 30.0
 
 Answer = TypeVar("Answer")
 Sample = tuple[tuple[str, ...], float]
@@ -59,15 +64,25 @@ class Part:
     series: ClassVar[Sequence[Series]] = ()
     """For Prometheus, of each run."""
     series_by_rank: ClassVar[Sequence[Series]] = ()
+    reading: anyio.CancelScope | None = None
 
     def __init__(self, run: PageRun) -> None:
         self.run = run
+
+    def change(self) -> int:
+        """Number a change: see `PageRun`. A `read` that makes one may go on for as long again."""
+        if self.reading is not None:
+            self.reading.deadline = anyio.current_time() + READ_SECONDS
+        return self.run.change()
 
     async def follow(self, client: RegistryClient) -> None:
         """Read the run's registry, which may not answer for a while; cancelled with the launch."""
 
     async def read(self) -> None:
-        """Read what is new in the run's folder; called each second, and again after its end."""
+        """Read what is new in the run's folder; called each second, and again after its end.
+
+        It is broken off, and the part left out, after 30 s in which it has made no change.
+        """
 
     def since(self, after: int) -> object | None:
         """JSON for a viewer that has all changes up to this number; None: nothing is newer."""
@@ -97,12 +112,13 @@ class Parts:
 
     def follow(self, client: RegistryClient) -> list[Coroutine[Any, Any, None]]:
         """Tasks that read the registry."""
-        return [self._safely(name, part.follow(client)) for name, part in self._parts.items()]
+        return [self._safely(name, part.follow, client) for name, part in self._parts.items()]
 
     async def read(self) -> None:
         """Read what is new in the run's folder."""
         for name, part in [*self._parts.items()]:
-            await self._safely(name, part.read())
+            with _guarded(name, self._parts), anyio.fail_after(READ_SECONDS) as part.reading:
+                await part.read()
 
     def since(self, after: int) -> dict[str, Any]:
         """Changes after a number, by feature."""
@@ -110,6 +126,7 @@ class Parts:
         for name, part in [*self._parts.items()]:
             with _guarded(name, self._parts):
                 if (news := part.since(after)) is not None:
+                    to_json(news)  # it may raise, and not for the whole page
                     found[name] = news
         return found
 
@@ -129,9 +146,9 @@ class Parts:
                     found[one] = functools.partial(_answer, name, ask)
         return found
 
-    async def _safely(self, name: str, work: Awaitable[None]) -> None:
+    async def _safely(self, name: str, work: _Ask, given: object) -> None:
         with _guarded(name, self._parts):
-            await work
+            await work(given)
 
 
 def series(*, by_rank: bool = False) -> Iterator[Series]:

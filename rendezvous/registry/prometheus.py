@@ -11,11 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from rendezvous.feature import declared
 from rendezvous.prometheus import Family, Histogram
+from rendezvous.registry.counters import COUNTERS
 from rendezvous.registry.live_run import LiveRun
 from rendezvous.registry.service import Service
-from rendezvous.registry.topics import counted
 from rendezvous.version import rdzv_version
 from rendezvous.wire.run import Phase
 
@@ -23,23 +22,6 @@ MOST_RUNS: Final = 100
 """Runs that have series of their own: however many a registry has, a scrape stays small."""
 
 _STATUSES = ("ok", "failed", "cancelled")
-
-COUNTERS: Final = {
-    "joins": "Joins of nodes with a valid token.",
-    "watches": "Watches of nodes: each node has one open at a time.",
-    "views": "Requests to view what programs print.",
-    "reports": "Reports of nodes, such as probes, acknowledgements and exits.",
-    "last_words": "Parts of the last output of failed programs.",
-    "events": "Events that were written to the journal.",
-    "commits": "Commits of the journal.",
-    "refusals": "Requests that were refused because of a run's state.",
-    "takeovers": "Runs that were taken over from replicas that were gone.",
-    "moves": "Runs that were given to another replica.",
-    "fenced": "Runs that another replica had taken.",
-    "journal_errors": "Heartbeats that the shared journal did not answer, and commits that failed.",
-    **{topic.name: topic.counts for topic in counted(declared())},
-}
-"""The help of each of the service's counters."""
 
 Samples = Iterable[tuple[tuple[str, ...], float | Histogram]]
 

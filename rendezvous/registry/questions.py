@@ -76,10 +76,11 @@ class Questions:
             return QuestionCall(number=newest.number)
         _check(run)
         if newest is not None and (rest := newest.began_at + self.topic.rest - now) > 0:
+            noun, age = self.topic.noun, now - newest.began_at
             raise TooManyRequests(
-                f"the newest look at run '{run.id}' is {now - newest.began_at:.0f} s old, and "
-                f"there is one in {self.topic.rest:.0f} s",
-                hint=f"look again in {rest:.0f} s",
+                f"the newest {noun} at run '{run.id}' is {age:.0f} s old, and there is one in "
+                f"{self.topic.rest:.0f} s",
+                hint=f"{noun} again in {rest:.0f} s",
             )
         self._number += 1
         fresh = _Open(self.topic, self._number, run.epoch, now, nodes_of(run))
@@ -88,14 +89,16 @@ class Questions:
         return QuestionCall(number=self._number)
 
     def is_over(self, number: int, now: float) -> bool:
-        """Whether it has been answered, as far as it will be; also of one that is not known."""
+        """Whether no more answers will come; true for a number that is not known."""
         found = [one for one in self._kept if one.number == number]
         return not found or found[0].is_over(now)
 
     def take(self, slot: int, answer: Answer, now: float) -> None:
         """Keep a node's answer; one that is late, or comes again, is left out. Raises TooLarge."""
         one = self._newest
-        if one is None or answer.number != one.number or one.is_over(now):
+        if one is None or (answer.number, answer.epoch) != (one.number, one.epoch):
+            return
+        if one.is_over(now):
             return
         if slot not in one.expected or slot in one.answers:
             return
@@ -116,7 +119,7 @@ class Questions:
 
     def written(self, number: int, now: float) -> Body:
         """The answers to the question of this number, 0 for the newest, as JSON of the topic's
-        `shown`. Raises NotFound."""
+        `response`. Raises NotFound."""
         one = self._find(number)
         if one is None:
             return Body(Answers(number=0).model_dump_json().encode())
@@ -137,7 +140,8 @@ class Questions:
         for one in self._kept:
             if one.number == number:
                 return one
-        raise NotFound(f"there is no look {number} any more", hint="look again")
+        noun = self.topic.noun
+        raise NotFound(f"there is no {noun} {number} any more", hint=f"{noun} again")
 
     def close(self) -> None:
         """Answer everyone who waits."""

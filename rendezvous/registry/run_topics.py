@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from typing import TypeVar
 
 from rendezvous.channel import Asked, Published
 from rendezvous.feature import Lazy, declared
 from rendezvous.registry.questions import Questions
 from rendezvous.registry.topics import Judge, TopicStore
-from rendezvous.run.events import Event
+from rendezvous.run.events import Event, Noted, StopAsked
 from rendezvous.run.features import Remark
 from rendezvous.run.state import Run
 from rendezvous.wire.question import Question
@@ -22,6 +23,8 @@ from rendezvous.wire.run import Phase
 logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
+_SLOT = {Noted: attrgetter("slot"), StopAsked: attrgetter("then.slot")}
+"""By the kind of what a judge may find."""
 
 
 class RunTopics:
@@ -64,12 +67,24 @@ class RunTopics:
 
     def events(self, run: Run, now: float) -> list[Event]:
         """What the judges have found."""
-        return [e for found in self._judged(run, lambda one: one.events(run, now)) for e in found]
+
+        def ask(judge: Judge) -> list[Event]:
+            found = [*judge.events(run, now)]
+            if any(_SLOT[type(e)](e) not in (None, *range(len(run.slots))) for e in found):
+                raise ValueError(f"the run has no such slot: {found!r}")
+            return found
+
+        return [event for found in self._judged(run, ask) for event in found]
 
     def remark(self, run: Run, now: float) -> Remark | None:
         """What the first judge that has found something has a person shown."""
-        found = self._judged(run, lambda one: one.remark(run, now))
-        return next((one for one in found if one is not None), None)
+
+        def ask(judge: Judge) -> Remark | None:
+            if not isinstance(found := judge.remark(run, now), Remark | None):
+                raise TypeError(f"{found!r} is not a remark")
+            return found
+
+        return next((one for one in self._judged(run, ask) if one is not None), None)
 
     def _judged(self, run: Run, ask: Callable[[Judge], R]) -> Iterator[R]:
         """What each judge answers, from the first moment on in which the programs run; one that

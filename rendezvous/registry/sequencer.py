@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from rendezvous.compat import TaskGroup, timeout
-from rendezvous.feature import declared
 from rendezvous.registry.clock import RegistryClock
+from rendezvous.registry.counters import COUNTERS
 from rendezvous.registry.journal import Journal, Record
 from rendezvous.registry.live_run import LiveRun
 from rendezvous.registry.log_views import Limits
@@ -28,7 +28,6 @@ from rendezvous.registry.retention import Retention
 from rendezvous.registry.runs import Runs
 from rendezvous.registry.sweep import due_now, seconds_until_sweep
 from rendezvous.registry.tenants import Tenants
-from rendezvous.registry.topics import counted
 from rendezvous.run import events
 from rendezvous.run.events import Event
 from rendezvous.wire.errors import (
@@ -50,20 +49,6 @@ _BATCH = 1_000
 _MOST_QUEUED = 100_000
 _MAY_WAIT_SECONDS = 0.01
 _FAILED = "the registry failed; see its log"
-_COUNTERS = (
-    "joins",
-    "watches",
-    "views",
-    "reports",
-    "last_words",
-    "events",
-    "commits",
-    "refusals",
-    "takeovers",
-    "moves",
-    "fenced",
-    "journal_errors",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +100,7 @@ class Sequencer:
         self.standstill = ""
         """Why nothing can be decided for the time being."""
         self._standstill_hint = ""
-        topics = (topic.name for topic in counted(declared()))
-        self.counters = dict.fromkeys((*_COUNTERS, *topics), 0)
+        self.counters = dict.fromkeys(COUNTERS, 0)
         self.meters = Meters(clock)
         self.view_limits = Limits()
 

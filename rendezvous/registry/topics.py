@@ -15,7 +15,7 @@ from rendezvous.run.state import Node, Run
 
 
 class Received(NamedTuple):
-    """A message that has come.
+    """Message received from a node.
 
     Attributes:
         run: The run as it is now.
@@ -35,14 +35,14 @@ class TopicStore(Protocol):
     """What a run keeps of a published topic."""
 
     def receive(self, received: Received) -> tuple[BaseModel | None, int]:
-        """Keep of a message what is worth it. Raises RdzvError.
+        """Store of a message what is worth it. Raises RdzvError.
 
         Returns:
             The answer to the node, None for the usual one, and how much is to be counted.
         """
 
     def to_json(self, run: Run, query: Any, now: float) -> bytes:
-        """What a reader gets, as JSON of the topic's `shown`."""
+        """What a reader gets, as JSON of the topic's `response`."""
 
 
 class NewestOfNodes:
@@ -80,16 +80,16 @@ class JudgePort(Protocol):
 
 
 class Judge(Protocol):
-    """What a feature decides about one run from what its nodes have sent and answered.
+    """Decisions of a feature about one run, from what its nodes have sent and answered.
 
     `Feature.judge` makes it from a `JudgePort`.
     """
 
     def events(self, run: Run, now: float) -> list[Event]:
-        """What has become known, `Noted` or `StopAsked`; called some times a second."""
+        """New findings, `Noted` or `StopAsked`; called some times a second."""
 
     def remark(self, run: Run, now: float) -> Remark | None:
-        """What a person is shown while the programs run."""
+        """Observation to show in the status while the programs run."""
 
 
 def published(features: tuple[Feature, ...]) -> list[Published]:

@@ -1,7 +1,7 @@
-"""Features that look on have found something, or have the programs stopped for it. Pure.
+"""Findings of features, and the stops that they ask for. Pure.
 
-A feature decides by itself what it notes and asks for; here it is kept, and the run's end is worded
-by it. No feature is known by name.
+A feature decides by itself what it notes and asks for; here it is stored, and the end of the run is
+worded by it. No feature is known by name.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class Remark(NamedTuple):
-    """What a feature that looks on has a person shown while the programs run.
+    """Observation of a feature, shown in the status while the programs run.
 
     Attributes:
         finding: What was found, with the time that has passed.
         lasting: The same, or `silence`, without times: it changes only when something happens.
         next_step: What to do about it; empty: nothing.
         suspect: Whom it names, where that is one rank or one node.
-        silence: That nothing was printed or called for a while, of which nobody has judged why.
+        silence: That nothing was printed or called for a while, for a reason that is not known.
     """
 
     finding: str = ""

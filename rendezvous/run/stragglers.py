@@ -79,7 +79,7 @@ def noted(run: Run, straggler: Straggler | None) -> events.Noted:
 
 
 def remark_of(run: Run) -> features.Remark | None:
-    """What a person is shown of it; None: nobody makes the others wait."""
+    """Observation for the status; None: no rank makes the others wait."""
     if (slow := found_in(run)) is None:
         return None
     words = _sentence(run, slow)

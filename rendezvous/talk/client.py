@@ -331,7 +331,7 @@ class RegistryClient:
         return await self.ask(RunReport, "GET", f"/v1/runs/{run}/report")
 
     async def topic(self, topic: Published, run: str, **query: int) -> Any:
-        """What the registry keeps of a topic, as its `shown`."""
+        """What the registry keeps of a topic, as its `response`."""
         assert topic.response is not None
         path, shown = f"/v1/runs/{run}/{topic.name}", topic.response.load()
         return await self.ask(shown, "GET", path, params=query or None)

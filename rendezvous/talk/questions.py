@@ -17,7 +17,7 @@ async def ask_nodes(client: RegistryClient, topic: Asked, run: str) -> QuestionC
 
 
 async def answers(client: RegistryClient, topic: Asked, run: str, number: int, wait: float) -> Any:
-    """The answers until now, as the topic's `shown`; waits so many seconds for the rest."""
+    """The answers until now, as the topic's `response`; waits so many seconds for the rest."""
     return await client.ask(
         topic.response.load(),
         "GET",
@@ -27,9 +27,9 @@ async def answers(client: RegistryClient, topic: Asked, run: str, number: int, w
     )
 
 
-async def answer(client: RegistryClient, topic: str, run: str, slot: int, said: Answer) -> None:
+async def answer(client: RegistryClient, topic: str, run: str, slot: int, response: Answer) -> None:
     """Send a node's answer; what is lost on the way is not sent again."""
-    body = said.model_dump(mode="json", exclude_defaults=True)
+    body = response.model_dump(mode="json", exclude_defaults=True)
     await client.ask(ReportReply, "POST", f"/v1/runs/{run}/nodes/{slot}/{topic}", body)
 
 

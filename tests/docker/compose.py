@@ -23,7 +23,7 @@ _LIMIT_SECONDS = 170.0
 def copy_checkout(folder: Path) -> None:
     """What a fresh clone has, as far as docker compose looks at it."""
     folder.mkdir()
-    for name in ("launcher", "rdzv", "rendezvous", "worker", "specs", "examples"):
+    for name in ("features", "launcher", "rdzv", "rendezvous", "worker", "specs", "examples"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     files = ("Dockerfile", "docker-compose.yml", "pyproject.toml", "hatch_build.py")
     for name in (*files, ".dockerignore", "rdzv_command.py", "README.md", "LICENSE"):

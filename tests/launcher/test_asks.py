@@ -99,6 +99,37 @@ class Breaks:
         raise KeyError(state.run)
 
 
+class Odd:
+    """One whose part cannot be shown."""
+
+    async def live(self, client: RegistryClient, status: RunStatus) -> Shown:
+        return Shown({"temper": status}, lambda: [][0])
+
+
+class Bold:
+    """One that would rather say itself which run it is."""
+
+    async def live(self, client: RegistryClient, status: RunStatus) -> Shown:
+        return Shown({"run": "other", "mood": 1})
+
+
+def test_a_part_that_cannot_be_drawn_or_written_costs_a_line_and_no_key_of_the_core(
+    state: StateDir, monkeypatch: pytest.MonkeyPatch, registry: Registry
+) -> None:
+    names = ("Missing", "Odd", "Bold", "Shows")
+    features = [Feature(name.lower(), status=Lazy(f"{__name__}:{name}")) for name in names]
+    monkeypatch.setattr(status_module, "declared", lambda: features)
+    shown = rdzv("status", "llama", state=state.path.parent)
+    assert shown.stdout.endswith("\n\nit is in a good temper\n")
+    missing, odd = shown.stderr.splitlines()
+    assert missing.startswith("rdzv: missing cannot be shown: AttributeError(")
+    assert odd == "rdzv: odd cannot be shown: IndexError('list index out of range')"
+    shown = rdzv("status", "llama", "--json", state=state.path.parent)
+    found = json.loads(shown.stdout)
+    assert (found["run"], found["mood"], found["temper"]) == ("llama", 1, "llama")
+    assert shown.stderr.splitlines()[1].startswith("rdzv: odd cannot be shown: TypeError(")
+
+
 def test_the_status_has_what_features_add_and_a_line_for_one_that_fails(
     state: StateDir, monkeypatch: pytest.MonkeyPatch, registry: Registry
 ) -> None:

@@ -20,8 +20,9 @@ import pytest
 from click.testing import CliRunner
 
 import launcher
+from launcher.cli import help as help_module
 from launcher.cli import main, process
-from launcher.cli.help import SECTIONS, code_help
+from launcher.cli.help import SECTIONS, code_help, feature_commands
 from launcher.cli.process import LAUNCHER_PACKAGES, log_to_file, log_to_stderr, secret_text
 from launcher.plan.plan import WorkerRun
 from launcher.run.preparation import prepare
@@ -31,7 +32,7 @@ from launcher.settings import BenchSettings, LaunchSettings, ServeSettings
 from launcher.show.installation import how_to_install
 from launcher.state.ledger import LedgerEntry
 from launcher.state.state_dir import StateDir
-from rendezvous.feature import declared
+from rendezvous.feature import Feature, Lazy, declared
 from rendezvous.secret_variables import anonymous_file, path_of
 from rendezvous.talk.credentials import RunKeys, new_secret
 from rendezvous.talk.join_string import (
@@ -181,6 +182,31 @@ def test_every_command_has_a_section_of_the_help_and_no_list_names_what_only_rdz
         assert not [name for name in OWN if re.search(rf"'{name}'|[ ,]{name},", text)]
     line = ["launch", "--dry-run", "--nnodes", "1", "--framework", "bench", "--", "--size", "1"]
     assert rdzv(*line).exit_code == 0  # what starts its nodes names it
+
+
+@click.command("umbrella")
+def umbrella() -> None:
+    """Take one."""
+
+
+def test_a_command_that_cannot_be_loaded_costs_a_line_and_no_other_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = {"doctor": Lazy("tests.nowhere:command"), "bench": Lazy("builtins:len")}
+    features = (
+        Feature("bad", commands=bad),
+        Feature("good", commands={"doctor": Lazy(f"{__name__}:umbrella")}),
+    )
+    monkeypatch.setattr(help_module, "declared", lambda: features)
+    monkeypatch.setattr(help_module, "SECTIONS", {"All": ("doctor", "bench")})
+    assert feature_commands() == [umbrella]
+    assert help_module.SECTIONS == {"All": ("umbrella", "doctor", "bench")}
+    errors = (
+        ModuleNotFoundError("No module named 'tests.nowhere'"),
+        AttributeError("'builtin_function_or_method' object has no attribute 'name'"),
+    )
+    lines = [f"rdzv: feature 'bad' cannot be loaded: {error!r}" for error in errors]
+    assert capsys.readouterr().err.splitlines() == lines
 
 
 def test_without_a_command_the_help_is_shown_and_the_version_is_told() -> None:

@@ -251,7 +251,8 @@ def test_a_check_fails_a_run_only_where_its_entry_says_so() -> None:
 
 
 def test_a_check_is_declared_once_and_used() -> None:
-    packages = [Path(__file__).parents[2] / name for name in ("rendezvous", "worker", "launcher")]
+    names = ("rendezvous", "worker", "launcher", "features")
+    packages = [Path(__file__).parents[2] / name for name in names]
     text = "".join(path.read_text("utf-8") for each in packages for path in each.rglob("*.py"))
     assert [check for check in Check if text.count(f'"{check.id}"') != 1] == []
     assert [check for check in Check if f"Check.{check.name}" not in text] == []

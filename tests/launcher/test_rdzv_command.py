@@ -27,8 +27,8 @@ TOKEN = KEYS.join_token(0, 1)
 PLACE = RegistryPlace(("127.0.0.1",), 9)
 JOIN = JoinString(PLACE, "llama", "k7f2a9c1xy", 0, 1, TOKEN, KEYS.row_key, KEYS.probe_key).text()
 USERS_MODULES = (
-    *("worker", "launcher", "rendezvous", "specs", "click", "httpx", "psutil", "pydantic", "yaml"),
-    *("asyncio", "logging", "json"),
+    *("worker", "launcher", "features", "rendezvous", "specs", "click", "httpx", "psutil"),
+    *("pydantic", "yaml", "asyncio", "logging", "json"),
 )
 SEEN = """
 import os, sys

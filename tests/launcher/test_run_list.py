@@ -15,7 +15,7 @@ from launcher.show import run_list
 from launcher.show.former import former_lines, launched_before
 from launcher.show.run_list import Row, cut, duration, row_of, table_lines
 from launcher.state.state_dir import StateDir
-from rendezvous.wire.run import Result
+from rendezvous.wire.run import Result, RunReport
 from tests.launcher.command import NOWHERE, rdzv, record_of
 
 REASON = "node 1 (gpu-17) failed: rank 9 ended with exit code 3"
@@ -247,18 +247,20 @@ def test_a_terminal_is_told_where_the_whole_of_a_reason_is(
 
 def test_all_views_of_a_run_that_were_asked_for_are_shown(tmp_path: Path) -> None:
     made(tmp_path, "r", BEGAN, OVER)
-    views = ("status", "r", "--epochs", "--machines")
+    views = ("status", "r", "--epochs", "--checks")
+    StateDir(tmp_path, "r").write("report.json", RunReport(run="r").model_dump_json().encode())
     shown = rdzv(*views, state=tmp_path)
-    assert shown.stdout == "failed: no torchrun\n\n"
-    assert "nothing is known of the machines of run" in shown.stderr
+    alone = [rdzv("status", "r", view, state=tmp_path).stdout for view in ("--checks", "--epochs")]
+    assert alone[1] == "failed: no torchrun\n"
+    assert (shown.stdout, shown.stderr) == ("\n".join(alone), "")
     refused = rdzv(*views, "--json", state=tmp_path)
     assert refused.stderr == (
-        "rdzv: --json prints one JSON document, and --epochs and --machines ask for 2\n"
-        "      ask for one at a time: rdzv status r --epochs --json\n"
+        "rdzv: --json prints one JSON document, and --checks and --epochs ask for 2\n"
+        "      ask for one at a time: rdzv status r --checks --json\n"
     )
-    unnamed = rdzv("status", "--epochs", "--machines", state=tmp_path).stderr
+    unnamed = rdzv("status", "--epochs", "--checks", state=tmp_path).stderr
     assert unnamed == (
-        "rdzv: --epochs and --machines need a RUN\n      rdzv status RUN --epochs --machines\n"
+        "rdzv: --checks and --epochs need a RUN\n      rdzv status RUN --checks --epochs\n"
     )
 
 

@@ -273,7 +273,7 @@ def test_a_run_that_goes_on_has_no_exit() -> None:
 
 
 def test_what_peers_have_said_stays_inside_of_its_label() -> None:
-    evil = 'x"} 1\nrdzv_stalled{run="other"} 1 # \\'
+    evil = 'x"} 1\nrdzv_run_seconds{run="other"} 1 # \\'
     found = told(state_of(run=evil, slots=[slot_of(0, ("booted", 1.0), host=evil, silent=3.0)]))
-    assert labels(found, "rdzv_stalled", "run") == [evil]
+    assert labels(found, "rdzv_run_seconds", "run") == [evil]
     assert labels(found, "rdzv_node_late_seconds", "host") == [evil]

@@ -260,7 +260,9 @@ class Registry:
 def nothing(topic: Published) -> Any:
     """What readers get of a topic on which nothing was published."""
     assert topic.response is not None
-    return topic.response.load().model_validate({"session": "s", "newest": 0, "elapsed_seconds": 0.0})
+    return topic.response.load().model_validate(
+        {"session": "s", "newest": 0, "elapsed_seconds": 0.0}
+    )
 
 
 class Process:

@@ -53,7 +53,7 @@ def test_every_node_gets_one_table_its_own_rank_and_the_words_of_command(tmp_pat
     """In a folder with a space, a quote and modules that have the names of ours."""
     folder = tmp_path / "it's a $folder"
     folder.mkdir()
-    for name in ("worker", "launcher", "rendezvous", "typing", "logging"):
+    for name in ("worker", "launcher", "features", "rendezvous", "typing", "logging"):
         (folder / f"{name}.py").write_text("raise SystemExit('the user\\'s own module')\n")
     script = folder / "my script.sh"
     script.write_text('#!/bin/sh\nenv -0 > env-$NODE_RANK; printf "%s\\0" "$@" > argv-$NODE_RANK\n')

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from rendezvous.channel import Asked
+from rendezvous.feature import declared
 from rendezvous.registry import log_views
 from rendezvous.registry.app import make_app
 from rendezvous.registry.log_views import (
@@ -524,7 +526,9 @@ async def test_who_may_only_read_output_does_nothing_else(served: Served) -> Non
     assert (answer.status, answer.json["goes_on"]) == (200, True)
     seen = (await call(served, "GET", f"views?view={number}", shown)).json
     assert seen["pieces"][0]["parts"][0]["lines"] == ["loss </script>"]
-    for method, path in (("GET", "events"), ("POST", "looks"), ("POST", "restart")):
+    topics = [topic for feature in declared() for topic in feature.topics]
+    asked = [("POST", topic.name) for topic in topics if isinstance(topic, Asked)]
+    for method, path in (("GET", "events"), *asked, ("POST", "restart")):
         body = {"reason": ""} if path == "restart" else b""
         answer = await call(served, method, path, shown, body)
         assert answer.problem == (403, "forbidden"), path

@@ -12,7 +12,8 @@ from pydantic_core import to_json
 from rendezvous.feature import declared
 from rendezvous.registry import prometheus
 from rendezvous.registry.app import asks_what_is_wrong, make_app
-from rendezvous.registry.prometheus import COUNTERS, FAMILIES, metrics_text
+from rendezvous.registry.counters import COUNTERS
+from rendezvous.registry.prometheus import FAMILIES, metrics_text
 from rendezvous.registry.topics import counted
 from rendezvous.talk.credentials import SERVER_NAME, metrics_credential
 from rendezvous.version import rdzv_version

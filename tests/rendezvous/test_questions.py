@@ -178,7 +178,7 @@ async def test_the_newest_three_are_kept(served: Served) -> None:
         numbers.append(begin(served))
         served.let_pass(LASTS + REST)
     assert [found(served, number).number for number in numbers[1:]] == numbers[1:]
-    with pytest.raises(NotFound, match=f"no look {numbers[0]}"):
+    with pytest.raises(NotFound, match=f"no question {numbers[0]} any more"):
         found(served, numbers[0])
 
 

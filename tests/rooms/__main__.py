@@ -39,7 +39,10 @@ REFERENCES = (
     "tests.worker.test_frameworks_page",
 )
 """The modules that write the generated lists (`make reference`); courses stay as they are."""
-HELP = ((), ("launch",), ("status",), ("worker",), ("serve",))
+HELP = (
+    *(("--help",), ("launch", "--help"), ("launch", "--help-all"), ("status", "--help")),
+    *(("worker", "--help-all"), ("serve", "--help-all")),
+)
 BLOCK = re.compile(r"<!-- [\w ]+ -->\n(.*?)<!-- end -->", re.S)
 _IMPORTS = """
 import importlib, pkgutil, sys
@@ -114,15 +117,18 @@ def references(room: Room) -> Iterator[str]:
     """Help and generated references that name the feature."""
     names = room.names
     with ThreadPoolExecutor(2) as pool:
-        helps = pool.map(lambda words: room.run("-m", "rdzv", *words, "--help"), HELP)
+        helps = pool.map(lambda words: room.run("-m", "rdzv", *words), HELP)
         written = pool.map(lambda name: room.run("-m", name), REFERENCES)
         document = room.run("-m", "rendezvous.registry.openapi")
         for words, done in zip(HELP, helps, strict=True):
-            shown = " ".join(("rdzv", *words, "--help"))
+            shown = " ".join(("rdzv", *words))
             if done.returncode:
                 yield f"{shown}: {last_line(done.stderr)}"
-            for name in names.commands if not words else names.flags:
-                if re.search(rf"^ +{name}\b", done.stdout, re.M):
+            for name in names.flags:
+                if re.search(rf"(?<![\w-]){name}(?![\w-])", done.stdout):
+                    yield f"{shown} names {name}"
+            for name in names.commands:
+                if re.search(rf"(?:^ +|rdzv ){name}(?![\w-])", done.stdout, re.M):
                     yield f"{shown} names {name}"
         for name, done in zip(REFERENCES, written, strict=True):
             if done.returncode:

@@ -24,7 +24,7 @@ class Names:
 
     Attributes:
         commands: Of `rdzv`: those of its own, and any that has its name.
-        flags: Of `rdzv status`: the same.
+        flags: Views of `rdzv status`, and options.
         paths: The ends of routes.
         models: Their schemas.
     """
@@ -57,7 +57,12 @@ def names_of(gone: Iterable[Feature]) -> Names:
     commands = {feature.name for feature in gone} | {
         str(command.load().name) for feature in gone for command in feature.commands.values()
     }
-    flags = {f"--{name}" for feature in gone for name in (feature.name, *feature.views)}
+    flags = {f"--{name}" for feature in gone for name in (feature.name, *feature.views)} | {
+        f"--{name.replace('_', '-')}"
+        for feature in gone
+        if feature.options is not None
+        for name in feature.options.load().model_fields
+    }
     return Names(*(tuple(sorted(found)) for found in (commands, flags, ends, models)))
 
 

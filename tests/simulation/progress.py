@@ -17,6 +17,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
+import features
 import launcher
 import rendezvous
 import worker
@@ -128,7 +129,7 @@ def _read(file: Path) -> Progress:
 
 def version_of_code() -> str:
     """What stands for the code that is searched, the simulator included; its tests are not."""
-    packages = [Path(package.__path__[0]) for package in (rendezvous, worker, launcher)]
+    packages = [Path(package.__path__[0]) for package in (rendezvous, worker, launcher, features)]
     return digest([*packages, Path(__file__).parent])
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from rendezvous.wire.protocol import PROTOCOL
 
 ROOT = Path(__file__).parents[2]
-_PARTS = ("rendezvous", "worker", "launcher", "rdzv", "specs", "docs")
+_PARTS = ("rendezvous", "worker", "launcher", "features", "rdzv", "specs", "docs")
 VERSION = "0.9.9"
 
 

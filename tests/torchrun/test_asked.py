@@ -21,7 +21,6 @@ from launcher.torchrun.asked import (
 )
 from launcher.torchrun.group import read_group
 from launcher.torchrun.words import Begin, Next, line_of, read
-from rendezvous.feature import declared
 from rendezvous.talk.credentials import registry_credential
 from rendezvous.talk.join_string import RegistryPlace, RegistryString, group_token_text
 from rendezvous.version import rdzv_version
@@ -153,8 +152,8 @@ def test_a_node_has_the_options_of_a_worker() -> None:
     assert (made.nnodes, made.nproc_per_node, made.interface) == ("2:4", "8", ["ib0"])
     assert (made.join_timeout, made.grace, made.node_rank) == (90, 60, None)
     assert (made.look, made.early_start, made.loopback) == ("off", "off", False)
-    switches = [one.switch for one in declared() if one.switch]
-    assert [getattr(made, switch) for switch in switches] == ["off"] * len(switches)
+    assert made.model_dump().items() >= not_observing().items()
+    assert not observes(made)
     assert node_settings(asked, node, WorkerSettings()).grace == LEAST_GRACE_SECONDS
 
 

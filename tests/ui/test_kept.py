@@ -123,13 +123,25 @@ async def features(port: Any) -> None:
     await asyncio.Event().wait()
 
 
+async def tick_last(port: Any) -> None:
+    """In the place of parts that have something to fetch at the end."""
+    await port.parted.wait()
+    await asyncio.sleep(1.0)
+    port.woken.append("last")
+
+
 class Port:
     """In the place of what they see of it."""
 
-    woken: list[float]
+    woken: list[Any]
 
     def __init__(self, client: Any, state: Any, say: Any) -> None:
         assert state.run == RUN
+
+        self.parted = asyncio.Event()
+
+    def part(self) -> None:
+        self.parted.set()
 
     def wake(self) -> None:
         self.woken.append(asyncio.get_running_loop().time())
@@ -196,17 +208,25 @@ def test_a_run_elsewhere_is_kept_up_to_date_until_its_registry_has_gone(
     assert one.state.read("status.json", RunStatus) == OVER
 
 
+@pytest.mark.parametrize(("part", "seconds"), [(features, 5.0), (tick_last, 1.0)])
 def test_one_whose_registry_stays_is_kept_until_the_last_node_has_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    part: Any, seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = OVER.model_copy(update={"everyone_left": True})
     answers = [OVER.model_copy(update={"everyone_left": False})] * 5 + [left]
     registry = Registry({f"GET /v1/runs/{RUN}": lambda: answers.pop(0)})
     registry.put_in(monkeypatch, "launcher.run.elsewhere")
     monkeypatch.setattr(elsewhere_module, "LauncherPort", Port)
-    monkeypatch.setattr(elsewhere_module, "run_features", features)
+    monkeypatch.setattr(elsewhere_module, "run_features", part)
     one = Elsewhere(tmp_path, VIEW, NEAR)
-    run_virtually(one.follow(stays=True))
+
+    async def work() -> float:
+        await one.follow(stays=True)
+        return asyncio.get_running_loop().time()
+
+    Port.woken = []
+    assert run_virtually(work()) == pytest.approx(10.0 + seconds)
+    assert Port.woken[6:] == (["last"] if part is tick_last else [])
     assert answers == []
     assert not one.state.is_held()
 

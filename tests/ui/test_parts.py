@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -13,13 +14,14 @@ from launcher.state.state_dir import StateDir
 from launcher.ui import parts as module
 from launcher.ui.asked import views_of
 from launcher.ui.clerk import Keys
-from launcher.ui.parts import PageRun, Part, Parts, View
+from launcher.ui.parts import READ_SECONDS, PageRun, Part, Parts, View
 from launcher.ui.save import saved_of
 from launcher.ui.viewed import Viewed
 from rendezvous.feature import Feature, Lazy
 from rendezvous.wire.errors import NotFound, Unavailable
 from tests.launcher.command import launched
 from tests.support.pages import Holds
+from tests.support.virtual_time import forever, run_virtually
 
 RUN = cast(PageRun, None)
 
@@ -149,6 +151,61 @@ async def test_a_file_has_all_views_but_those_that_fail(
         await viewed.close()
     assert set(saved["views"]) == {"checks", "matrix", "good"}
     assert saved["state"]["parts"]["bad"] == 7
+
+
+class Hangs(Good):
+    """Never comes to the end of a read, and has no task for one."""
+
+    async def read(self) -> None:
+        await forever()
+
+    def follow(self, client: Any) -> Any:
+        raise ValueError("odd")
+
+
+class Slow(Good):
+    """Reads for long, and shows what it has until then."""
+
+    async def read(self) -> None:
+        for _ in range(5):
+            await asyncio.sleep(READ_SECONDS - 1.0)
+            self.change()
+        self.done.append("read")
+
+
+def test_a_part_that_hangs_is_left_out_and_one_that_reads_for_long_is_not(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    classes = {"hangs": Hangs, "slow": Slow, "good": Good}
+    monkeypatch.setattr(module, "_classes", lambda: classes)
+
+    async def work() -> None:
+        clock = asyncio.get_running_loop().time
+        parts = Parts(cast(PageRun, SimpleNamespace(change=lambda: 1)))
+        reading = asyncio.create_task(parts.read())
+        await asyncio.sleep(0.1)
+        assert parts.since(0) == {"hangs": [], "slow": [], "good": []}
+        await asyncio.sleep(READ_SECONDS)
+        assert parts.since(0) == {"slow": [], "good": []}
+        await reading
+        assert clock() == pytest.approx(READ_SECONDS + 5 * (READ_SECONDS - 1.0))
+        assert parts.since(0) == {"slow": ["read"], "good": ["read"]}
+
+    run_virtually(work())
+    assert caplog.messages == ["feature 'hangs' failed on the page"]
+
+
+@pytest.mark.parametrize("news", [{1, object()}, object()])
+async def test_a_part_is_left_out_that_does_not_begin_to_follow_or_whose_news_are_no_json(
+    news: object, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "_classes", lambda: {"hangs": Hangs, "bad": Bad, "good": Good})
+    monkeypatch.setattr(Bad, "since", lambda self, after: news)
+    parts = Parts(RUN)
+    await asyncio.gather(*parts.follow(cast(Any, "registry")))
+    assert parts.since(0) == {"good": ["follow registry"]}
+    failed = [f"feature '{name}' failed on the page" for name in ("hangs", "bad")]
+    assert caplog.messages == failed
 
 
 async def test_a_part_without_anything_says_nothing() -> None:

@@ -169,7 +169,7 @@ def test_a_page_with_acts_cancels_as_the_command_does(run: Launched, state: Path
         assert "has no node 7" in looker.act(act="drain", node=7).json()["message"]
         assert looker.act(act="drain").status_code == 400
         if CAN_READ_MEMORY:
-            assert credentials_held(page, looker, run) == {"read", "admin"}
+            assert credentials_held(page, looker, run) == {"read", "look", "admin"}
         done = looker.act(act="cancel", reason="from the page")
         assert done.status_code == 200, done.text
         outcome = run.finish()

@@ -26,12 +26,12 @@ pytestmark = [pytest.mark.wheel, pytest.mark.real_time, pytest.mark.timeout(300)
 ROOT = Path(__file__).parents[2]
 CONSTRAINTS = ROOT / "constraints.txt"
 SOURCES = {
-    *("rdzv", "rendezvous", "worker", "launcher", "specs", "docs", "examples"),
+    *("rdzv", "rendezvous", "worker", "launcher", "features", "specs", "docs", "examples"),
     *("rdzv_command.py", "hatch_build.py", "pyproject.toml", ".gitignore"),
     *("README.md", "CHANGELOG.md", "SECURITY.md", "LICENSE"),
 }
 PIPX = "pipx==1.18.4"
-OURS = ("rendezvous", "worker", "launcher")
+OURS = ("rendezvous", "worker", "launcher", "features")
 USERS_PROJECT = """
 [build-system]
 requires = ["hatchling"]
@@ -40,11 +40,12 @@ build-backend = "hatchling.build"
 name = "training"
 version = "1"
 [tool.hatch.build.targets.wheel]
-packages = ["rendezvous", "worker", "launcher"]
+packages = ["rendezvous", "worker", "launcher", "features"]
 """
 TRAIN = """
-import launcher, rdzv.metrics, rendezvous, worker
-print(launcher.OWNER, rendezvous.OWNER, worker.OWNER, rdzv.metrics.own_rank())
+import features, launcher, rdzv.metrics, rendezvous, worker
+owners = {one.OWNER for one in (features, launcher, rendezvous, worker)}
+print(*owners, rdzv.metrics.own_rank())
 """
 USES = """
 import sys
@@ -112,7 +113,7 @@ def train(folder: Path, *rdzv: str | Path, python: str | Path = sys.executable, 
     words = ("launch", "--nnodes", "2", "--framework", "command", "--", python, "train.py")
     out = run(*rdzv, *words, cwd=folder, env=env)
     said = sorted(line.partition("] ")[2] for line in out.splitlines())
-    assert said == ["user user user 0", "user user user 1"]
+    assert said == ["user 0", "user 1"]
 
 
 def test_the_wheel_has_one_name(built: Built) -> None:

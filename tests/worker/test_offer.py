@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from rendezvous.feature import declared
 from rendezvous.talk.macs import row_is_genuine, word_macs
 from rendezvous.talk.retry import retry_pause
 from rendezvous.wire.errors import (
@@ -90,7 +91,10 @@ def test_a_node_offers_all_that_the_registry_must_know_of_it() -> None:
     assert len({candidate.mac, candidate.generation_mac, ""}) == 3
 
 
-@pytest.mark.parametrize("settings", [{"look": "off"}, {"stall": "off"}])
+SWITCHES = ["look", *(one.switch for one in declared() if one.switch)]
+
+
+@pytest.mark.parametrize("settings", [{switch: "off"} for switch in SWITCHES])
 def test_a_node_that_is_not_to_look_reports_no_calls(settings: dict[str, Any]) -> None:
     assert not offer(**settings).reports_pace
 

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 import pytest
 
 from rendezvous.compat import timeout
+from tests.worker import test_probe
 from tests.worker.test_probe import HOLD_SECONDS, identity, visit
 from worker.machine.kernel import ephemeral_range
 from worker.probe.listener import ProbeListener
@@ -62,7 +63,10 @@ def was_closed(sock: socket.socket) -> bool:
         return True
 
 
-async def test_all_nodes_of_a_launch_prefer_one_port_and_a_closed_listener_leaves_it() -> None:
+async def test_all_nodes_of_a_launch_prefer_one_port_and_a_closed_listener_leaves_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(test_probe, "LAUNCH", os.urandom(5).hex())  # others have that port as well
     with ExitStack() as stack:
         with ProbeListener(identity(0)) as first, ProbeListener(identity(1)) as second:
             assert second.port != first.port

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from pydantic import BaseModel
 
@@ -234,8 +234,22 @@ class NodePort:
         return self._parts.ranks()
 
     def answer(self, topic: Asked, make: Answering) -> None:
-        """Answer the questions of a topic; each answer is sent when it is this node's turn."""
-        self._parts.answers[topic.name] = topic, make
+        """Answer the questions of a topic; each answer is sent when it is this node's turn. One is
+        made at a time."""
+        lock = asyncio.Lock()
+
+        async def guarded(question: Question, ranks: RunningRanks) -> Answer:
+            words = "it still makes the answer to the question before"
+            if not lock.locked():
+                try:
+                    async with lock:
+                        return Answer.model_validate(await make(question, ranks))
+                except Exception as exc:  # noqa: BLE001 (the run does without)
+                    self.failed(exc)
+                    words = f"{self.activity} failed: {type(exc).__name__}"
+            return Answer(number=question.number, epoch=self.epoch, words=words)
+
+        self._parts.answers[topic.name] = topic, guarded
 
     def serve(self, name: str, take: Take) -> None:
         """Take in what programs say to RDZV_SOCKET with this name in "do"."""
@@ -266,9 +280,13 @@ class NodePort:
             sending: asyncio.Task[None] | None = None
             await asyncio.sleep(topic.stagger(self.node))
             try:
+                if making is not None:  # for a program before
+                    await asyncio.wait({making})
+                    making.result()
                 while True:
                     due = clock() + topic.pause(self.nodes)
-                    making = making or asyncio.ensure_future(make())
+                    making = asyncio.ensure_future(make())
+                    making.add_done_callback(self._check)
                     await asyncio.wait({making})
                     made, making = making, None
                     if sending is not None:
@@ -280,6 +298,11 @@ class NodePort:
                     sending.cancel()
 
         await self.beside_programs(work)
+
+    def _check(self, making: asyncio.Future[BaseModel]) -> None:
+        """See what was made, whether its program is gone or not."""
+        if not making.cancelled() and (error := making.exception()) is not None:
+            self.failed(cast(Exception, error))
 
     async def _try_to_publish(self, topic: Published, message: BaseModel) -> None:
         try:

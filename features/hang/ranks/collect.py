@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from features.hang.ranks.families import Families, family_of, rank_variables, use_of
 from features.hang.ranks.fitting import Part, Seen, fitted
@@ -22,21 +21,10 @@ from features.hang.wire import MAX_LOOK_RANKS, RankLook
 from worker.look import proc as processes
 from worker.look.asking import Asked, ask
 from worker.look.parsing.answer import Answer
-from worker.look.parsing.recorder import progress_in, recorders_in
+from worker.look.parsing.recorder import Progress, progress_in, recorders_in
 from worker.look.proc import Process, has_variable
 from worker.look.ranks import BETWEEN_SECONDS, ENTRIES_SECONDS, Known, find
 from worker.look.site.sitecustomize import STACKS
-
-
-class Sample(NamedTuple):
-    """A rank at one moment: how many collectives it has called, and how many have ended, in all of
-    its process groups (-1: not known), its CPU time, what it has read and written, its state."""
-
-    called: int
-    ended: int
-    cpu: float
-    bytes: int
-    state: str
 
 
 def collect(
@@ -117,7 +105,7 @@ def work(
 
 def sample(
     folder: Path, ranks: Mapping[int, int | None], proc: Path = Path("/proc")
-) -> dict[int, Sample]:
+) -> dict[int, Progress]:
     """Look at the ranks once and cheaply; those that do not answer cost 0.2 s together.
 
     Args:
@@ -129,10 +117,7 @@ def sample(
     now = _processes(proc, known)
     hooked = [rank for rank in known if known[rank].signal and now[rank].can_run]
     asked = ask(folder, hooked, b"status", BETWEEN_SECONDS)
-    return {
-        rank: Sample(*_sums(asked.answers.get(rank)), each.cpu, each.bytes, each.state)
-        for rank, each in now.items()
-    }
+    return {rank: _sums(asked.answers.get(rank)) for rank in known}
 
 
 def _known(
@@ -153,12 +138,12 @@ def _processes(proc: Path, known: Mapping[int, Known]) -> dict[int, Process]:
     }
 
 
-def _sums(answer: Answer | None) -> tuple[int, int]:
+def _sums(answer: Answer | None) -> Progress:
     found = progress_in(recorders_in(answer)) if answer else {}
     if not found:
-        return -1, -1
+        return Progress()
     called, ended = zip(*found.values(), strict=True)
-    return sum(max(0, one) for one in called), sum(max(0, one) for one in ended)
+    return Progress(sum(max(0, one) for one in called), sum(max(0, one) for one in ended))
 
 
 def _part(

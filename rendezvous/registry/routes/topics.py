@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -19,6 +20,7 @@ from rendezvous.serving.answers import Body
 from rendezvous.wire.question import Answer, QuestionCall
 from rendezvous.wire.reports import ReportReply
 
+logger = logging.getLogger(__name__)
 router = make_router()
 
 _ROLES: dict[str, OfRun] = {"read": reader, "look": looker, "logs": log_reader}
@@ -104,7 +106,9 @@ def _declared(
     return endpoint
 
 
-for _topic in published(declared()):
-    _add(_topic)
-for _question in asked(declared()):
-    _add_asked(_question)
+_topics: list[Published | Asked] = [*published(declared()), *asked(declared())]
+for _topic in _topics:
+    try:
+        _add(_topic) if isinstance(_topic, Published) else _add_asked(_topic)
+    except Exception as exc:  # noqa: BLE001 (a feature's)
+        logger.error("the topic '%s' cannot be loaded: %r", _topic.name, exc)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import atheris
 
-_WATCHED = ["rendezvous", "worker", "launcher", "yaml"]
+_WATCHED = ["rendezvous", "worker", "launcher", "features", "yaml"]
 with redirect_stderr(StringIO()), atheris.instrument_imports(include=_WATCHED):  # it names each
     from tests.attack.fuzz.targets import TARGETS as TARGETS
     from tests.attack.fuzz.targets import Target

@@ -38,6 +38,8 @@ class Judged:
         self.kept_quiet = Quiet()
         self.looks = Questions(LOOKS, lambda: None)
         self.judge = Judge(self)
+        self.numbers = dict[int, int]()
+        """Of the newest silence of each slot, which a movement raises."""
 
     def restarted(self) -> Judged:
         """The same run, in a registry that has been started again."""
@@ -64,6 +66,9 @@ class Judged:
     def send(self, slot: int, report: QuietReport) -> None:
         """A node sends this, in its present incarnation."""
         run = self.drive.run
+        number = self.numbers.setdefault(slot, 0) + (report.seconds is None)
+        self.numbers[slot] = max(number, report.number)
+        report = report.model_copy(update={"number": self.numbers[slot]})
         sent = Received(run, slot, run.slots[slot].its_node.incarnation, report, self.drive.now)
         assert self.kept_quiet.receive(sent) == (None, 1)
 
@@ -73,6 +78,16 @@ class Judged:
             report = QuietReport(epoch=self.drive.run.epoch, seconds=seconds, early=early)
             self.send(slot, report)
             self.sweep()
+
+    def wait(self, seconds: float) -> None:
+        """Time passes, in which nodes on which nothing moves say so again and again."""
+        end = self.drive.now + seconds
+        while self.drive.now < end:
+            self.drive.wait(min(QUIET.interval, end - self.drive.now))
+            for slot, one in self.silences.items():
+                passed = self.drive.now - one.since
+                report = QuietReport(epoch=one.epoch, seconds=passed, early=one.early)
+                self.send(slot, report)
 
     def answer(self, *nodes: Sequence[One]) -> int:
         """The nodes answer the look that is open; returns its number, 0 where there is none."""
@@ -96,7 +111,7 @@ class Judged:
     @property
     def silences(self) -> dict[int, Silence]:
         """Those of nodes that run now."""
-        return self.kept_quiet.of(self.drive.run)
+        return self.kept_quiet.of(self.drive.run, self.drive.now)
 
     @property
     def quiet_since(self) -> float | None:

@@ -17,7 +17,7 @@ from rendezvous.feature import locating_command
 from rendezvous.wire.errors import ExitCode
 from tests.launcher.command import launched, plan_of, rdzv
 from tests.torchrun.test_asked import begin
-from worker.options import specs_of
+from worker.options import observes, specs_of
 from worker.settings import WorkerSettings
 
 NOTHING = {"again": None, "everything": False, "as_json": False, "save": None}
@@ -109,6 +109,7 @@ def test_each_node_is_given_them_and_the_registry_knows_the_time(
 ) -> None:
     settings = plan_of("./t", nnodes="2", **given).settings
     assert {name: value for name, value in specs_of(settings).items() if name == "hang"} == spec
+    assert observes(settings) == (given.get("stall") != "off")
     for slot in (0, 1):
         words = plan_of("./t", nnodes="2", **given).worker_options(slot)
         at = words.index("--stall") if options else 0

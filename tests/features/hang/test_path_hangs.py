@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from tests.path.test_warm import forked
 from tests.support.launching import Launched, launching, rdzv
 from tests.support.waiting import until
 
@@ -244,26 +243,3 @@ def test_a_slow_rank_is_named_with_its_cost_and_no_other(tmp_path: Path, slow: i
     named = re.findall(r"(rank \d+|node \d+) .* makes the others wait, up to (\S+) ms", outcome.err)
     assert [who for who, _ in named] == ["rank 2"] * (slow == 2)
     assert all(10 < float(cost) < 40 for _, cost in named)
-
-
-@pytest.mark.nightly
-def test_a_look_names_the_rank_of_those_that_were_forked(tmp_path: Path) -> None:
-    size = ("--nnodes", "2", "--nproc-per-node", "2", "--warm", "on")
-    with launching(tmp_path / "s", *size, command=train(tmp_path, "hangs")) as launched:
-        until((tmp_path / "hangs").exists)
-        verdict = looked(launched, "--again", "6")["verdict"]
-        assert isinstance(verdict, dict)
-        assert (verdict["rule"], verdict["odd"], verdict["certain"]) == ("behind", [1], True)
-        assert "load_batch (train.py:11)" in verdict["sentence"]
-        assert "rank 1 (node 0, " in rdzv(launched.state, "look", "r")
-
-
-@pytest.mark.nightly
-def test_a_stall_ends_a_run_whose_ranks_were_forked(tmp_path: Path) -> None:
-    size = ("--nnodes", "2", "--warm", "on", "--stall", "end", "--stall-timeout", "5")
-    with launching(tmp_path / "s", *size, command=train(tmp_path, "hangs")) as launched:
-        outcome = launched.finish()
-    assert outcome.code == 89, outcome.err
-    assert "stalled: rank 0 has waited" in outcome.last_line
-    assert "load_batch (train.py:11)" in outcome.last_line
-    assert forked(launched) == []

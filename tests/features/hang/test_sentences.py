@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import get_args
 
 import pytest
 
+from features.hang import FEATURE
 from features.hang.rules.seen import see
 from features.hang.rules.sentences import (
     NEXT_STEPS,
@@ -91,3 +93,11 @@ def test_what_a_verdict_was_made_from() -> None:
 
 def test_each_rule_has_a_next_step() -> None:
     assert set(NEXT_STEPS) == set(get_args(Rule))
+
+
+def test_the_page_on_looks_has_every_rule() -> None:
+    text = (Path(__file__).parents[3] / "docs" / FEATURE.doc).read_text(encoding="utf-8")
+    rows = text.partition("| rule |")[2].partition("\n\n")[0]
+    named = [row.split("`")[1] for row in rows.splitlines()[2:]]
+    assert sorted(named) == sorted(get_args(Rule))
+    assert NEXT_STEPS.keys() == set(named)

@@ -55,7 +55,7 @@ def test_a_run_is_quiet_when_nothing_moves_on_any_node() -> None:
     run.quiet(0)
     assert run.quiet_since is None
     assert reason(run) == "running on 2 nodes"
-    run.drive.wait(10)
+    run.wait(10)
     run.quiet(1, seconds=125.0)
     assert run.quiet_since == run.drive.now - 125.0
     words = (
@@ -76,12 +76,12 @@ def test_a_silence_before_the_first_collectives_is_said_once_and_judged_by_nobod
     run.quiet(0, early=True)
     assert run.drive.outcomes[-1].usual
     assert reason(run) == "running on 2 nodes"
-    run.drive.wait(10)
+    run.wait(10)
     run.quiet(1, early=True)
     assert run.drive.reasons[-1] == unjudged(run, "2 min")
     assert not run.drive.outcomes[-1].usual
     assert run.quiet_since is None
-    run.drive.wait(120)
+    run.wait(120)
     status = run.status()
     assert status.reason == f"running on 2 nodes; {unjudged(run, '4 min')}"
     assert (status.silence, status.finding) == (unjudged(run, "4 min"), "")
@@ -95,7 +95,7 @@ def test_an_early_silence_is_judged_when_every_node_says_so_and_not_said_again()
     run = running(ends=200.0)
     run.quiet(0, 1, early=True)
     said = len([one for one in run.drive.outcomes if not one.usual])
-    run.drive.wait(80)
+    run.wait(80)
     run.quiet(0, seconds=200.0)
     assert run.quiet_since is None
     assert not overdue_now(run)
@@ -143,11 +143,11 @@ def test_nothing_is_quiet_while_the_programs_are_being_stopped() -> None:
 def test_what_was_found_is_said_once_and_shown_while_it_lasts() -> None:
     run = running()
     run.quiet(0, 1)
-    run.drive.wait(10)
+    run.wait(10)
     assert find(run) == f"nothing has moved for 2 min 10 s: {SENTENCE}; try: see what it does"
     assert not run.drive.outcomes[-1].usual
     assert reason(run) == f"running on 2 nodes; nothing has moved for 2 min: {SENTENCE}"
-    run.drive.wait(60)
+    run.wait(60)
     run.quiet(0, seconds=None)
     assert run.drive.reasons[-1] == "the ranks move again, after 3 min 10 s in which nothing did"
     assert reason(run) == "running on 2 nodes"
@@ -191,14 +191,14 @@ def test_no_run_is_overdue_for_which_nobody_has_given_a_time() -> None:
 def test_the_time_counts_from_the_last_movement_and_the_last_work() -> None:
     run = running(ends=300.0)
     run.quiet(0, 1)
-    run.drive.wait(179.75)
+    run.wait(179.75)
     assert not overdue_now(run)
-    run.drive.wait(0.25)
+    run.wait(0.25)
     assert overdue_now(run)
     worked_at = run.drive.now
-    run.drive.wait(299.75)
+    run.wait(299.75)
     assert not overdue_now(run, worked_at)
-    run.drive.wait(0.25)
+    run.wait(0.25)
     assert overdue_now(run, worked_at)
 
 

@@ -109,9 +109,10 @@ def test_a_machine_that_cannot_be_read_is_said_once_and_left_alone() -> None:
     assert node.fed == [inputs.PartBroken("reading this machine", machine.error)]
 
 
-def test_no_machine_is_read_that_nobody_asks_for() -> None:
+def test_no_machine_is_read_that_nobody_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("features.machines.node.observes", lambda settings: False)
     machine = Machine()
-    goes(node_of(machine, stall="off"))
+    goes(node_of(machine))
     assert machine.read_at == []
 
 

@@ -13,6 +13,7 @@ from features.machines.wire import GpuSample, MachineSample, NodeMachine, RunMac
 from rendezvous.wire.errors import ExitCode
 from rendezvous.wire.node import Facts, RdmaPort
 from tests.launcher.command import launched, rdzv
+from tests.launcher.test_run_list import BEGAN, OVER, made
 
 GIB = 1 << 30
 NOTHING = Facts()
@@ -152,4 +153,21 @@ def test_it_is_one_of_the_views_of_a_run(tmp_path: Path) -> None:
     assert both == (
         "rdzv: --json prints one JSON document, and --epochs and --machines ask for 2\n"
         "      ask for one at a time: rdzv status llama --epochs --json\n"
+    )
+
+
+def test_it_is_shown_beside_the_other_views_that_were_asked_for(tmp_path: Path) -> None:
+    made(tmp_path, "r", BEGAN, OVER)
+    views = ("status", "r", "--epochs", "--machines")
+    shown = rdzv(*views, state=tmp_path)
+    assert shown.stdout == "failed: no torchrun\n\n"
+    assert "nothing is known of the machines of run" in shown.stderr
+    refused = rdzv(*views, "--json", state=tmp_path)
+    assert refused.stderr == (
+        "rdzv: --json prints one JSON document, and --epochs and --machines ask for 2\n"
+        "      ask for one at a time: rdzv status r --epochs --json\n"
+    )
+    unnamed = rdzv("status", "--epochs", "--machines", state=tmp_path).stderr
+    assert unnamed == (
+        "rdzv: --epochs and --machines need a RUN\n      rdzv status RUN --epochs --machines\n"
     )

@@ -147,14 +147,12 @@ def test_a_question_that_no_part_knows_is_answered_with_that() -> None:
     assert registry.at == [4 / ANSWERS_A_SECOND]
 
 
-def test_a_part_that_fails_answers_nothing_and_is_told_of() -> None:
+def test_a_part_that_fails_answers_with_that() -> None:
     async def breaks(*_: object) -> Answer:
         raise ValueError("not this way")
 
-    registry = Registry()
-    with pytest.raises(ValueError, match="not this way"):
-        answered(ASKED, registry=registry, make=breaks)
-    assert registry.said == []
+    words = "the feature 'f0' failed: ValueError"
+    assert answered(ASKED, make=breaks) == [{"number": 7, "epoch": 1, "words": words}]
 
 
 # --- when ranks called ----------------------------------------------------------------------------

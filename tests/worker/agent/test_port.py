@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +24,7 @@ from worker.agent.port import _FLUSH_SECONDS, NodePort, RunningRanks
 MODEL = Lazy("tests.worker.agent.test_port:Message")
 ALONE = Published("alone", "alone", MODEL, MODEL, MODEL)
 RANKS = RunningRanks("/run/look", {0: 70}, 8, 69, 4_096, 7)
+WEATHER = Asked("weather", MODEL, MODEL)
 BETWEEN = replace(ALONE, name="between", between_watches=True)
 
 
@@ -75,15 +77,115 @@ def test_a_part_sees_what_is_known_of_its_node() -> None:
 
 
 def test_a_part_answers_what_is_asked_on_its_topic() -> None:
-    async def made(question: Question, ranks: RunningRanks) -> Answer:
-        raise NotImplementedError
+    rains = Answer(number=7, epoch=3, words="it rains")
+    question = Question(number=7, topic="weather")
+
+    async def made(*asked: object) -> Answer:
+        assert asked == (question, RANKS)
+        return rains
+
+    answers = answers_of(made, lambda make: make(question, RANKS))
+    assert answers == ([rains], [])
+
+
+def answers_of(made: Any, *asks: Callable[[Any], Any]) -> tuple[list[Answer], list[Any]]:
+    """The answers to what is asked, each a second after the other, and what is said of the part."""
 
     async def part(port: NodePort) -> None:
-        port.answer(Asked("weather", MODEL, MODEL), made)
+        port.activity = "seeing the weather"
+        port.answer(WEATHER, made)
+
+    answers: list[Answer] = []
+
+    async def work() -> None:
+        node.starts()
+        await asyncio.gather(*node.begun)
+        assert [*node.parts.answers] == ["weather"]
+        topic, make = node.parts.answers["weather"]
+        assert topic is WEATHER
+        tasks = []
+        for ask in asks:
+            tasks.append(asyncio.ensure_future(ask(make)))
+            await asyncio.sleep(1.0)
+        answers.extend(task.result() for task in tasks if task.done())
+        for task in tasks:
+            task.cancel()
 
     node = Node(part)
-    lasts(1.0, node)
-    assert node.parts.answers == {"weather": (Asked("weather", MODEL, MODEL), made)}
+    virtually(work())
+    return answers, node.fed
+
+
+def test_a_part_that_cannot_answer_says_so_and_costs_one_line() -> None:
+    error = ValueError("not this way")
+
+    async def made(question: Question, ranks: RunningRanks) -> Any:
+        if question.number != 8:
+            raise error
+
+    asks = [lambda make, n=n: make(Question(number=n, topic="weather"), RANKS) for n in (7, 8, 9)]
+    answers, fed = answers_of(made, *asks)
+    assert answers == [
+        Answer(number=n, epoch=1, words=f"seeing the weather failed: {kind}")
+        for n, kind in ((7, "ValueError"), (8, "ValidationError"), (9, "ValueError"))
+    ]
+    assert fed == [inputs.PartBroken("seeing the weather", error)]
+
+
+def test_while_an_answer_is_made_no_other_one_is() -> None:
+    async def made(question: Question, ranks: RunningRanks) -> Answer:
+        await asyncio.sleep(1.5 if question.number == 7 else 1_000.0)
+        return Answer(number=question.number, epoch=1)
+
+    asks = [
+        lambda make, n=n: make(Question(number=n, topic="weather"), RANKS)
+        for n in (7, 8, 9, 10, 11)
+    ]
+    busy = "it still makes the answer to the question before"
+    answers, fed = answers_of(made, *asks)
+    assert [(one.number, one.words) for one in answers] == [
+        (7, ""),
+        (8, busy),
+        (10, busy),
+        (11, busy),
+    ]
+    assert fed == []
+
+
+def makes(seconds: float, error: Exception | None = None) -> Part:
+    """Publish the time at which the making of a message has begun, after so long."""
+
+    async def part(port: NodePort) -> None:
+        port.activity = "making"
+
+        async def make() -> Message:
+            began = int(asyncio.get_running_loop().time())
+            await asyncio.sleep(seconds)
+            if error is not None:
+                raise error
+            return Message(number=began)
+
+        await port.every(replace(ALONE, interval=100.0), make)
+
+    return part
+
+
+def test_what_was_made_for_the_program_before_is_not_published() -> None:
+    node = Node(makes(25.0))
+    lasts(10.0, node, node.gone, lambda: node.starts(2), *[lambda: None] * 4)
+    assert [(at, one) for at, _, one in node.received] == [(50.002, Message(number=25))]
+    node = Node(makes(15.0))
+    lasts(10.0, node, node.gone, lambda: node.starts(2), *[lambda: None] * 4)
+    assert [(at, one) for at, _, one in node.received] == [(35.002, Message(number=20))]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_what_fails_after_its_program_is_said_once_and_not_begun_again(again: bool) -> None:
+    error = ValueError("not this way")
+    node = Node(makes(15.0, error))
+    next_ones = [lambda: node.starts(2), lambda: node.starts(3)] if again else [lambda: None]
+    lasts(10.0, node, node.gone, *next_ones, *[lambda: None] * 2)
+    assert node.fed == [inputs.PartBroken("making", error)]
 
 
 def test_no_part_is_loaded_before_a_program_starts() -> None:

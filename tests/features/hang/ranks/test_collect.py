@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from features.hang.ranks.collect import Sample, collect, sample, work
+from features.hang.ranks.collect import collect, sample, work
 from features.hang.ranks.fitting import Seen
 from features.hang.wire import Frame, ProcessLook, RankLook, Stack
 from tests.support.nightly import at_night
@@ -151,8 +151,9 @@ def test_who_runs_python_code_is_never_sent_the_signal(folder: Path) -> None:
         asked = stack.enter_context(started(folder, TORCH + BUSY, rank=1))
         for _ in range(3):
             one, other = collect(folder, {0: plain.pid, 1: asked.pid}, 0).ranks
-            assert (one.stack, one.state, one.cpu > 0.01) == (None, "R", True)
+            assert (one.stack, one.state) == (None, "R")
             assert (other.recorder, other.stack) == ("read", 0)
+        until(lambda: collect(folder, {0: plain.pid}, 0).ranks[0].cpu > 0.01)  # once it has a core
         assert (folder / "0.stacks").read_bytes() == b""
         assert (folder / "1.stacks").read_bytes() == b""
 
@@ -443,10 +444,7 @@ def test_a_sample_is_cheap_and_says_how_far_a_rank_is(folder: Path) -> None:
         ranks = {0: asked.pid, 1: plain.pid, 2: None}
         until(lambda: process_state(plain.pid) == "S")
         found = sample(folder, ranks)
-        assert found[0]._replace(cpu=0, bytes=0) == Sample(5, 4, 0, 0, "S")
-        assert found[1]._replace(cpu=0, bytes=0) == Sample(-1, -1, 0, 0, "S")
-        assert found[2] == Sample(-1, -1, 0, 0, "")
-        assert found[0].bytes > 0
+        assert found == {0: (5, 4), 1: (-1, -1), 2: (-1, -1)}
         assert sample(folder, ranks)[0].called == 6
 
 
