@@ -58,9 +58,9 @@ class Answers:
         question = asked.question
         is_pace = question.topic == PACE
         topic, make = self._parts.answers.get(question.topic, (None, None))
-        others = topic.rate if topic is not None else ANSWERS_A_SECOND
-        due = asyncio.get_running_loop().time()
-        due += asked.node / (PACES_A_SECOND if is_pace else others)
+        usual = asked.node / (PACES_A_SECOND if is_pace else ANSWERS_A_SECOND)
+        turn = topic.stagger(asked.node) if topic is not None else usual
+        due = asyncio.get_running_loop().time() + turn
         why = asked.why or (NOT_STARTED if ranks is None else "" if make else NOT_KNOWN)
         said = Answer(number=question.number, epoch=asked.epoch, words=why)
         with contextlib.suppress(RdzvError):  # whoever asks sees that this node has not answered
