@@ -26,12 +26,12 @@ class Judge:
         self._looks = port.questions(LOOKS)
         self._watch = watch.StallWatch()
         self._known: Silences = {}
-        """Those of the last round."""
+        """Silences of the last round."""
         self._was_silent = False
         self._began_at = port.now()
 
     def events(self, run: Run, now: float) -> list[Event]:
-        """What has become known; the ranks are looked at for it."""
+        """Find out what has become known, and have the ranks looked at for it."""
         silences = self._quiet.of(run, now)
         found: list[Event] = [*self._changes(run, silences, now)]
         overdue = stall.is_overdue(run, silences, now, self._watch.worked_at)
@@ -53,11 +53,11 @@ class Judge:
         return found
 
     def remark(self, run: Run, now: float) -> Remark | None:
-        """What a person is shown meanwhile."""
+        """Say of a silence what a person is shown meanwhile."""
         return stall.remark_of(run, self._quiet.of(run, now), now)
 
     def _changes(self, run: Run, silences: Silences, now: float) -> Iterator[Noted]:
-        """What the nodes have reported since the last round."""
+        """Note what the nodes have reported since the last round."""
         before, self._known = self._known, silences
         since, was_silent = stall.silent_since(run, silences), self._was_silent
         self._was_silent = since is not None
@@ -120,6 +120,6 @@ class Judge:
 
 
 def _has_moved(before: Silence, run: Run, slot: int, silences: Silences) -> bool:
-    """Whether something has moved on a node that was silent; the end of its program is none."""
+    """Tell whether something has moved on a silent node; the end of its program is no move."""
     now = silences.get(slot)
     return before.is_of(run, slot) and (now is None or now.number != before.number)

@@ -46,7 +46,7 @@ def sample(ranks: RunningRanks) -> Sampled:
 
 
 class Reads(NamedTuple):
-    """How the ranks are seen; called in a thread."""
+    """Functions that see the ranks, each called in a thread."""
 
     look: Callable[[RunningRanks], Seen] = look
     sample: Callable[[RunningRanks], Sampled] = sample
@@ -62,7 +62,7 @@ async def run(port: NodePort, reads: Reads = Reads()) -> None:  # noqa: B008 (of
 
 
 async def _answer(port: NodePort, reads: Reads, question: Question, ranks: RunningRanks) -> Any:
-    """Where the ranks are; why not, where that cannot be seen."""
+    """Report where the ranks are, or why that cannot be seen."""
     report = LookReport(number=question.number, epoch=port.epoch)
     clock = asyncio.get_running_loop().time
     began = clock()
@@ -112,7 +112,7 @@ async def _watch(port: NodePort, reads: Reads, timeout: float | None) -> None:
 
 
 async def _publish(port: NodePort, report: QuietReport) -> bool:
-    """Whether the registry has taken it."""
+    """Send a report; returns whether the registry has taken it."""
     try:
         await port.publish(QUIET, report)
     except RdzvError:
