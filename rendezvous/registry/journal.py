@@ -21,7 +21,7 @@ from rendezvous.wire.words import printable
 
 logger = logging.getLogger(__name__)
 
-JOURNAL = 2
+JOURNAL = 3
 """The version of the records that this rdzv writes, and reads. Each change of an event, of the
 run's state or of the forms in `rendezvous.run.changes` is another one: a field that is passed over
 would be lost."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from rendezvous.run import departures, events
 from rendezvous.run.events import Event
+from rendezvous.run.explaining import completed
 from rendezvous.run.fences import is_held
 from rendezvous.run.leases import Leases
 from rendezvous.run.restarts import Again, next_step, why_never
@@ -95,6 +96,9 @@ def decide_slot(run: Run, slot_index: int, news: SlotNews) -> Event | None:
     Raises RunOver where a worker run is to be submitted for a finished run.
     """
     slot = run.slots[slot_index]
+    if news.explains:
+        says = completed(run, slot, news) is not None
+        return events.SlotChanged(slot=slot_index, news=news) if says else None
     if news.state is SlotState.SUBMITTING and run.phase is Phase.FINISHED:
         raise RunOver(f"run '{run.id}' has ended; the launcher submits no more worker runs")
     if news.generation < slot.generation:

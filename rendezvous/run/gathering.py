@@ -8,6 +8,7 @@ from rendezvous.proof.origins import Origin, origin_of, words_of_origin
 from rendezvous.run import events, fences, missing, refusals
 from rendezvous.run.arming import go_if_ready
 from rendezvous.run.decision import Outcome
+from rendezvous.run.explaining import completed
 from rendezvous.run.moves import failure, finish, gather_again
 from rendezvous.run.phases import Awaits
 from rendezvous.run.places import begin_generation, count_waiting, may_be_there, vacate
@@ -48,6 +49,9 @@ def words_of_end(detail: str) -> str:
 def slot_changed(run: Run, event: events.SlotChanged, now: float) -> Outcome:
     """Keep what the scheduler says; before the go a dead worker run is replaced or spared."""
     slot, news = run.slots[event.slot], event.news
+    if news.explains:
+        run.explained = completed(run, slot, news)
+        return Outcome(f"slot {slot.index}: its scheduler reports: {news.detail}", slot.index)
     if news.state in DEAD_SUBMISSIONS:
         fences.worker_run_ended(run, slot.index, news.generation)
     if news.generation < slot.generation:
@@ -104,21 +108,21 @@ def _submission_died(run: Run, slot: Slot, news: SlotNews, now: float) -> str | 
     said = why if _is_untold(slot, news) else f"its {how}"
     code = cause_of(slot, Cause.SCHEDULER_FAILED)
     if not outlives(run):
-        return before_go_failed(run, slot, why, code, now, said=said)
+        return before_go_failed(run, slot, why, code, now, said=said, hint=news.hint)
     slot.problem = why
     words = f"slot {slot.index} failed: {said}"
     if slot.cause == Cause.SCHEDULER_FAILED:
-        return f"{words}; {_never_comes(run, slot, why, now)}"
+        return f"{words}; {_never_comes(run, slot, why, news.hint, now)}"
     return f"{words}; {try_again(run, slot, now)}"
 
 
-def _never_comes(run: Run, slot: Slot, why: str, now: float) -> str:
+def _never_comes(run: Run, slot: Slot, why: str, hint: str, now: float) -> str:
     """Another worker run would end as this one: go on without the slot, or end the run. Returns
     what follows, in words."""
     is_spared = not run.needs(slot.index) and may_be_there(run, [slot.index]) >= run.spec.min_nodes
     if not is_spared:
         reason = f"slot {slot.index} failed before the restart: {why}"
-        finish(run, now, failure(Cause.SCHEDULER_FAILED, reason, slot))
+        finish(run, now, failure(Cause.SCHEDULER_FAILED, reason, slot, hint))
         return "no other one would do better"
     slot.given_up, slot.again_at = True, None
     return f"it is not submitted again{check_gathered(run, now)}"
@@ -248,10 +252,12 @@ def before_go_failed(
     report: ExitReport | None = None,
     *,
     said: str = "",
+    hint: str = "",
 ) -> str:
     """Nobody has started yet: fill the slot again, spare it, or end the run with this cause.
 
-    What comes back has `said` in place of the cause, where that has been told already.
+    What comes back has `said` in place of the cause, where that has been told already; a result has
+    the hint.
     """
     what = "restart" if run.starts.ended else "start"
     failed = f"{who(slot)} failed before the {what}"
@@ -267,7 +273,7 @@ def before_go_failed(
     if recovery is not None:
         return f"{words}; {_recover(run, slot, recovery, now)}"
     exit_code = report.exit_code or None if report else None
-    hint = PREEMPTED_HINT if cause is Cause.PREEMPTED else ""
+    hint = PREEMPTED_HINT if cause is Cause.PREEMPTED else hint
     why = f"{why}; {cannot}" if cannot else why
     result = failure(cause, f"{failed}: {why}", slot, hint, exit_code=exit_code, report=report)
     if slot.node is not None:

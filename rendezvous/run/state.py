@@ -230,6 +230,7 @@ class Run(Tracked):
         refused: Who asked to join and did not get in, by who they are; see `refusals`.
         notes: The newest words of each feature that has found something.
         stop_asked: By which feature the programs are ended.
+        explained: The result, once a scheduler's later words have completed it.
         command_slot: Where a node's COMMAND is found, with which those of the others are compared.
     """
 
@@ -251,6 +252,7 @@ class Run(Tracked):
     stopped_at: float | None = None
     verdict_at: float | None = None
     result: Result | None = None
+    explained: Result | None = None
     finished_at: float | None = None
     starts: Starts = field(default_factory=Starts)
     departure: Departure | None = None

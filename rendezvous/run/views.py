@@ -396,7 +396,7 @@ def run_status(
         remaining_seconds=remaining_seconds(run, now),
         digest=run.digest,
         slots=[_slot_status(run, slot, now, leases, sealed) for slot in run.slots] if slots else [],
-        result=run.result,
+        result=run.explained or run.result,
         everyone_left=everyone_left(run),
         ending=bool(late_to_end(run, now)),
         finding=f"{found.finding}{hint}",

@@ -186,6 +186,10 @@ class SlotNews(Wire):
     cause: ShortWords = Field(
         "", description="`preempted`: the scheduler takes its machine back, or has done so."
     )
+    hint: Words = Field("", description="What to try, where its submission failed.")
+    explains: bool = Field(
+        False, description="The run has ended: `detail` is the scheduler's last word on why."
+    )
 
 
 class Limits(BaseModel):

@@ -19,6 +19,7 @@ from rendezvous.wire.relay import CommandOutput
 from rendezvous.wire.reports import ExitReport
 from rendezvous.wire.run import Limits, Phase, RunSpec, SlotNews
 from rendezvous.wire.table import EndpointTable, TableRow, canonical_json
+from rendezvous.wire.tenant import Tenant
 from rendezvous.wire.types import (
     MAX_NODES,
     Address,
@@ -408,3 +409,23 @@ def test_a_subnet_is_written_as_ipaddress_writes_it(address: Any, prefix: int) -
     prefix = min(prefix, address.max_prefixlen)
     expected = str(ipaddress.ip_network((str(address), prefix), strict=False))
     assert subnet_text(subnet_of(str(address), prefix)) == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"features": {"metrics": "x" * 9_000}}, "at most 8192 bytes"),
+        ({"token_sha256": [sha("one")]}, "one entry for each slot"),
+        ({"on_node_loss": "replace"}, "needs fence_timeout_seconds"),
+    ],
+)
+def test_a_run_whose_fields_do_not_fit_each_other_is_refused(
+    changes: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(ValidationError, match=why):
+        make_spec(2, **changes)
+
+
+def test_a_tenants_prefix_has_to_end_with_a_separator() -> None:
+    with pytest.raises(ValidationError, match="prefix of run IDs"):
+        Tenant(name="team", prefix="team", sha256=sha("t"))

@@ -512,7 +512,7 @@ async def test_a_schedulers_queue_is_believed_in_while_its_launcher_is_heard_of(
         await served.service.slot_news(served.host(DEMO), 1, news)
         served.let_pass(119)
         await served.clock.move(0.6)
-    assert served.host(DEMO).run.phase is Phase.GATHERING
+        assert [slot.state for slot in served.host(DEMO).run.slots] == [SlotState.QUEUED] * 2
     await served.clock.move(2)
     status = await served.service.status(served.host(DEMO))
     assert {(slot.state, slot.detail) for slot in status.slots} == {

@@ -93,7 +93,7 @@ async def test_a_log_that_was_cut_off_loses_its_end_and_nothing_else(path: Path)
     ("content", "words"),
     [
         (b"notes of mine\n" * 1000, "cannot be opened: file is not a database"),
-        ("PRAGMA user_version=1; CREATE TABLE events (id)", "has journal version 1; .* version 2"),
+        ("PRAGMA user_version=1; CREATE TABLE events (id)", "has journal version 1; .* version 3"),
         ("CREATE TABLE photos (id)", "is not an rdzv journal"),
     ],
     ids=["no database", "another version", "another kind"],
@@ -175,7 +175,7 @@ async def test_a_journal_without_tenants_stays_as_it_was_and_one_with_them_is_of
 ) -> None:
     def tables() -> list[str]:
         with contextlib.closing(sqlite3.connect(path)) as connection:
-            assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+            assert connection.execute("PRAGMA user_version").fetchone() == (3,)
             return [name for (name,) in connection.execute("SELECT name FROM sqlite_master")]
 
     journal = SqliteJournal(path)
