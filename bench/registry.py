@@ -18,7 +18,7 @@ import psutil
 
 from features.hang import LOOKS
 from features.hang.wire import RunLook
-from launcher.run.registry_process import listen, server_command, write_config
+from launcher.prepare.registry_process import listen, server_command, write_config
 from launcher.state.state_dir import StateDir
 from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.credentials import RunKeys, registry_credential

@@ -68,7 +68,7 @@ PURE = {
         ),
         "plan",
         *("run_course", "run_ending", "run_ground", "run_hosts", "run_replacing", "run_slots"),
-        *("run_names", "run_words", "set_variables", "specs", "spec_command", "symmetric"),
+        *("run_names", "set_variables", "specs", "spec_command", "symmetric"),
         *("run_file", "run_file_advice", "template", "ui_prometheus"),
     ),
     "tests/rendezvous": (
@@ -103,7 +103,7 @@ PURE = {
             "restarts",
             "schema",
         ),
-        *("cold", "mixed", "stragglers", "verdict", "verifying", "views", "worlds"),
+        *("cold", "explaining", "mixed", "stragglers", "verdict", "verifying", "views", "worlds"),
     ),
     "tests/rendezvous/cause": (
         *("clues", "collectives", "corpus", "judge", "lines", "ours", "ports"),

@@ -379,7 +379,7 @@ def test_every_test_that_the_page_on_faults_names_is_there() -> None:
 
 def test_every_file_that_the_architecture_names_is_there() -> None:
     text = text_of(DOCS / "internals" / "architecture.md")
-    assert len(text.splitlines()) <= 120
+    assert len(text.splitlines()) <= 140
     named = re.findall(r"`((?:rendezvous|worker|launcher|features)/[\w/]+\.py)`", text)
     assert len(named) > 20
     assert [path for path in named if not (ROOT / path).is_file()] == []

@@ -19,7 +19,7 @@ FOR_LATER = {
 }
 LAUNCHER = {
     *FOR_LATER,
-    *("launcher.run.effects", "launcher.run.machine", "launcher.run.shell", "launcher.show.checks"),
+    *("launcher.launch.launch", "launcher.launch.worker_runs", "launcher.show.checks"),
     *("rendezvous.proof", "rendezvous.run", "rendezvous.registry"),
     *("rendezvous.talk.client", "worker.agent", "worker.hosts", "worker.probe", "worker.rsh"),
 }

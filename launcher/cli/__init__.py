@@ -101,8 +101,8 @@ def launch(become: Become | None, /, command: tuple[str, ...], **values: Any) ->
       rdzv launch -f run.toml
     """
     settings, token = _as_launcher(in_its_folder(read(LaunchSettings, values)), command)
+    from launcher.launch.environment import LaunchEnvironment
     from launcher.run.command import launch as go
-    from launcher.run.environment import LaunchEnvironment
 
     registry, world = secret_text("RDZV_REGISTRY"), LaunchEnvironment(become)
     exit_with(go(settings, command, os.environ, group_token=token, registry=registry, world=world))

@@ -1,11 +1,10 @@
-"""The live launch: pure machines that decide, and a shell that acts for them.
+"""Commands of `rdzv` that start, serve, ask or end something.
 
-preparation     settings, COMMAND and environment -> what is launched; the dry run ends here
-ground          what a former launch left -> a new launch, or the former one taken up again
-machine         one launch: the registry, the run, its worker runs, signals, the verdict
-  slots           which worker runs are submitted, taken up again and described
-  ending          the end of one worker run; also for `rdzv cancel`
-  registry_child  when the registry's process is started again
-shell, effects  carry out what the machine decides; `environment` is their outer world
-words           the sentences, made last from the machine's values
+command          `rdzv launch`: prepare, take the run's folder, launch, say how it ended
+bench            `rdzv bench`: a launch that measures the networks
+serve, tenants   `rdzv serve`: a standing registry, and its teams
+requests         a restart or a drain that a person asks of a run
+cancel           `rdzv cancel`: a run of this machine, and what a killed launcher has left
+at_registry      the same, and status and logs, of a run that was launched elsewhere
+try_scheduler    `rdzv try-scheduler`: whether a profile does what a launch needs
 """

@@ -20,12 +20,11 @@ from typing import Any
 
 import click
 
+from launcher.launch.environment import LaunchEnvironment
 from launcher.options import given_as
 from launcher.plan.named_hosts import working_folder
-from launcher.run.environment import LaunchEnvironment
+from launcher.prepare.preparation import Preparation, prepare
 from launcher.run.page_child import page_beside
-from launcher.run.preparation import Preparation, prepare
-from launcher.run.values import SIGNALS
 from launcher.settings import LaunchSettings
 from launcher.show.board import Board, JsonBoard
 from launcher.show.first_line import first_line
@@ -34,7 +33,7 @@ from launcher.show.last_line import last_line
 from launcher.state.prune import prune_after_launch
 from launcher.state.state_dir import StateDir
 from launcher.terminal import width_of
-from rendezvous.wire.errors import ArmingFailed, error_from_code
+from rendezvous.wire.errors import ArmingFailed
 from rendezvous.wire.words import all_of
 from worker.contracts import needs_of
 from worker.counts import check_processes
@@ -162,22 +161,19 @@ async def _launch(
     prepared: Preparation, state: StateDir, board: Board, world: LaunchEnvironment
 ) -> int:
     # Not before the first line: the machine's modules and the client's take as long again.
-    from launcher.run.shell import Launch
+    from launcher.launch.launch import Launch
+    from launcher.launch.result import SIGNALS
 
     plan, parent = prepared.plan, prepared.settings.parent
     watch = asyncio.create_task(_end_with(parent)) if parent is not None else None
     try:
-        work = Launch(prepared, state, board, world)
         async with page_beside(prepared.settings, state, world.echo):
-            outcome = await work.go()
+            outcome = await Launch(prepared, state, board, world).go()
     finally:
         state.release()
         if watch is not None:
             watch.cancel()
-    if outcome.refused is not None:
-        why = outcome.refused
-        raise error_from_code(why.code, why.message, why.hint)
-    result = work.result
+    result = outcome.result
     if result is None:
         return SIGNALS + (outcome.signal or 0)
     apart = width_of(sys.stderr) is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from launcher.plan.plan import LOCAL
 from launcher.plan.set_variables import variables_to_set
-from launcher.run.preparation import read_spec
+from launcher.prepare.preparation import read_spec
 from launcher.run_file.first import first_file
 from launcher.schedulers.catalog import scheduler_entry
 from launcher.schedulers.shipped import specs_folder

@@ -17,7 +17,7 @@ import click
 
 from launcher.options import given_as
 from launcher.plan.endpoints import read_endpoint, read_endpoints
-from launcher.run.registry_process import (
+from launcher.prepare.registry_process import (
     check_file_limit,
     listen,
     own_addresses,

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from launcher.plan.plan import HIDDEN, Plan, Site, Submission, make_plan
 from launcher.plan.set_variables import check_set
-from launcher.run.preparation import read_spec
+from launcher.prepare.preparation import read_spec
 from launcher.schedulers.catalog import scheduler_entry
 from launcher.schedulers.contract import Entry, NothingSubmitted, Scheduler, SchedulerContext
 from launcher.schedulers.description import OVER, Description

@@ -15,7 +15,7 @@ from typing import IO
 
 from pydantic import BaseModel
 
-from launcher.run.registry_process import own_addresses
+from launcher.prepare.registry_process import own_addresses
 from launcher.torchrun.asked import NEAR, Asked
 from launcher.torchrun.head import head_words
 from launcher.torchrun.words import Begin

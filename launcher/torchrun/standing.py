@@ -6,8 +6,8 @@ import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 
-from launcher.run.footing import Footing
-from launcher.run.preparation import prepare
+from launcher.launch.context import LaunchContext
+from launcher.prepare.preparation import prepare
 from launcher.settings import LaunchSettings
 from launcher.torchrun.group import Group
 from rendezvous.talk.client import RegistryClient
@@ -26,7 +26,7 @@ def spec_of(
     token = group_token_text(group.keys.secret)
     prepared = prepare(settings, command, environ, group_token=token)
     creator = group.standing.credential if group.standing is not None else group.keys.admin
-    return Footing(prepared, group.keys, group.place, group.place, creator).spec()
+    return LaunchContext(prepared, group.keys, group.place, group.place, creator).spec()
 
 
 async def make_run(group: Group, spec: RunSpec, seconds: float) -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from launcher.cli.process import log_to_file, log_to_stderr
+from launcher.prepare.registry_process import server_command
 from launcher.processes import OWN_COMMAND
-from launcher.run.registry_process import server_command
 from launcher.state.state_dir import StateDir
 from rendezvous.door import own_command
 from rendezvous.talk.join_string import JoinString

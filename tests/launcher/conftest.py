@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.launcher.drive import Drive
 from worker.preflight import own_environment
 
 
@@ -30,3 +31,10 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def alone_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
     """No program is in rdzv's own environment: PATH alone counts."""
     monkeypatch.setattr(own_environment, "own_folders", list)
+
+
+@pytest.fixture(autouse=True)
+def _no_drive_is_left() -> Iterator[None]:
+    """What a step-by-step launch still waits for ends with its test."""
+    yield
+    Drive.dispose_all()

@@ -1,42 +1,45 @@
-"""A launch's machine without a shell: inputs in, actions out, and the clock is a number."""
+"""A launch step by step: what it asks of its outer world waits for the test's answer.
+
+The launch is the real one, on a clock that jumps. A script is a row of answers and of seconds that
+pass; what the launch has done since the last one is told in words, in the order in which it did it.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, TypeVar
+from typing import Any, ClassVar
+from unittest.mock import patch
 
-from launcher.run import actions as do
-from launcher.run import inputs as said
-from launcher.run.actions import Action
-from launcher.run.ending import Ended
-from launcher.run.ground import OnDisk, Wanted
-from launcher.run.machine import Machine
-from launcher.run.sentences import Requeued
-from launcher.run.values import ErrorKind, Key, LaunchFacts, Starter, Trouble, Why
+from launcher.launch import following
+from launcher.launch.launch import Launch
+from launcher.schedulers.contract import NothingSubmitted
 from launcher.schedulers.description import Description
-from rendezvous.wire.run import NodeState, Phase, Result, RunStatus, SlotState, SlotStatus
+from rendezvous.wire.errors import (
+    NotFound,
+    RdzvError,
+    RunOver,
+    SchedulerError,
+    StorageFull,
+    Unavailable,
+)
+from rendezvous.wire.run import (
+    NodeState,
+    Phase,
+    Result,
+    RunStatus,
+    SlotState,
+    SlotStatus,
+)
+from tests.launcher.outer import ONE, Facts, Former, Key, Kinds, Left, Outer, Told, Troubled
 
-SLURM = Starter("slurm", 1.0)
-LOCAL = Starter("local", 0.1, loopback=True)
-SILENT = Trouble(ErrorKind.NOT_NOW, "unavailable", "nobody answers", "try", 85)
-NOT_NOW = replace(SILENT, message="no database", told=True)
-FULL = Trouble(ErrorKind.STORAGE_FULL, "storage_full", "the disk is full", "make room", 85)
-OVER = Trouble(ErrorKind.RUN_OVER, "run_over", "the run is over")
-FOREIGN = Trouble(ErrorKind.NOT_FOUND, "not_found", "no such run", "", 77)
-LATER = (ErrorKind.NOT_NOW, ErrorKind.STORAGE_FULL)
-
-Kind = TypeVar("Kind")
-Kinds = type[Kind] | tuple[type[Kind], ...]
-Steps = dict[str, Callable[["Drive", Key], Any]]
-
-
-def facts(
-    *, here: Starter | None = LOCAL, others: Starter | None = SLURM, owns: bool = True
-) -> LaunchFacts:
-    """Of a launch with slot 0 here and the others at a scheduler."""
-    return LaunchFacts(here, others, owns, joins_here=here is LOCAL)
+SILENT = Unavailable("nobody answers", hint="try")
+NOT_NOW = Unavailable("no database", hint="try")
+NOT_NOW.told = True
+FULL = StorageFull("the disk is full", hint="make room")
+OVER = RunOver("the run is over")
+FOREIGN = NotFound("no such run")
 
 
 def slot(
@@ -66,246 +69,225 @@ def over(*slots: SlotStatus, left: bool = True, **more: Any) -> RunStatus:
     return status(*slots, phase=Phase.FINISHED, result=ended, everyone_left=left, **more)
 
 
-NOISE: tuple[type[Any], ...] = (do.Show, do.RunFeatures, do.FinishFeatures)
-"""What is done at every turn, and is no part of what a script leads to."""
+Steps = dict[str, Callable[["Drive", Key], object]]
+NOISE = ("show", "show event", "run features", "listen", "write record")
+"""What is done at every turn or by every launch, and is no part of what a script leads to."""
+QUIET = (*NOISE, "ask status")
 
 
-def _named(value: Any) -> list[str]:
-    """A value by its class, with what it holds in words and numbers, and the kind of an error."""
-    if isinstance(value, Requeued):
-        return [type(value).__name__, str(value.restarts), *_named(value.said)]
-    more = [getattr(value, each.name) for each in fields(value)]
-    more = [getattr(one, "code", getattr(one, "how", one)) for one in more]
-    words = [str(one) for one in more if isinstance(one, (str, int, float, tuple))]
-    return [type(value).__name__, *words]
-
-
-@dataclass
-class Drive:
-    """A machine, of a launch or a part of it, and what it has done.
+class Drive(Outer):
+    """A launch, its outer world, and what it has done.
 
     Attributes:
-        waited: After how many seconds each thing was done that the last wait has seen.
+        launch: The launch, once it has begun.
     """
 
-    machine: Any
-    now: float = 0.0
-    done: list[Action] = field(default_factory=list)
-    last: list[Action] = field(default_factory=list)
-    waited: list[float] = field(default_factory=list)
-    _sent: dict[int, Action] = field(default_factory=dict)
+    alive: ClassVar[list[Drive]] = []
+
+    def __init__(self, what: Facts, former: Former | None, left: tuple[Left, ...]) -> None:
+        super().__init__(what, former, left)
+        self.launch: Launch | None = None
+        self._task: asyncio.Task[None] | None = None
+        self.alive.append(self)
 
     @staticmethod
-    def new(
-        facts_: LaunchFacts | None = None, found: OnDisk | None = None, wanted: Wanted | None = None
-    ) -> Drive:
-        """One that has not begun."""
-        wanted = wanted or Wanted("h1", "slurm", "f")
-        return Drive(Machine.of(facts_ or facts(), found or OnDisk(), wanted))
+    def new(of: Facts | None = None, former: Former | None = None, *left: Left) -> Drive:
+        """One that has not begun; with what a former launcher has left."""
+        return Drive(of or Facts(), former, left)
 
-    def take(self, what: said.Input) -> list[Action]:
-        """Have it take this in; returns what it does."""
-        self.last = self.machine.step(what, self.now)
-        self.done += self.last
-        if any(isinstance(one, do.End) for one in self.last):
-            self._assert_nothing_is_left()
-        self._sent |= {one.id: one for one in self.last if isinstance(one, do.Answerable)}
-        return self.last
+    @classmethod
+    def dispose_all(cls) -> None:
+        """End what is left of the drives of a test."""
+        for drive in cls.alive:
+            drive.loop.dispose()
+        cls.alive.clear()
 
-    def _assert_nothing_is_left(self) -> None:
-        """A machine that has ended waits for nothing but its child, which the shell awaits."""
-        assert self.machine.desk.times == {}
-        assert self.all_open(do.Answerable) == self.all_open(do.StartChild)
+    # --- turns --------------------------------------------------------------------------------
 
-    def wait(self, seconds: float) -> list[Action]:
-        """Let time pass, tick by tick; returns what is done meanwhile."""
-        began, done = self.now, list[Action]()
-        self.waited = []
-        while (due := self.machine.due()) is not None and due <= began + seconds:
-            self.now = max(self.now, due)
-            done += self.take(said.Due())
-            self.waited += [round(self.now - began, 3)] * len(self.last)
-        self.now = began + seconds
-        return done
+    def turn(self, seconds: float = 0.0) -> list[Told]:
+        """Let everything happen that may, for so long; returns what was done."""
+        before = len(self.told)
+        with patch.object(following, "run_features", lambda port: self.ask("run features")):
+            self.loop.drive(self.now + seconds)
+        if self._task is not None and self._task.done():
+            self._task.result()
+            assert self.calls == [], "nothing of it waits any more"
+            assert all(one.done() for one in self.loop._tasks), "and nothing goes on"
+        return self.told[before:]
 
-    def play(self, script: str, steps: Steps, noise: tuple[type[Any], ...] = NOISE) -> str:
+    wait = turn
+
+    def play(
+        self, script: str, steps: Steps, noise: tuple[str, ...] = NOISE, then: str = ""
+    ) -> str:
         """What is done at the script's last step; as time passes, with the seconds until then.
 
         A step is a name, a number of seconds that pass, or a state as which a worker run is
         described, and its detail; a 2 behind a name: that of the slot's second generation, a !
-        behind a state: it is preempted.
+        behind a state: it is preempted. Three dots in what is expected stand for the rest of a
+        sentence, whose semicolons are told as commas.
         """
-        done, steps = list[Action](), COMMON | steps
+        steps, began, before = COMMON | steps, self.now, len(self.told)
         for word in script.split():
             name, _, detail = word.partition(":")
-            self.waited = []
+            began, before = self.now, len(self.told)
             if name in steps:
-                done = steps[name](self, Key(1, 1))
+                steps[name](self, ONE)
             elif name[0].isdigit():
-                done = self.wait(float(name))
+                self.wait(float(name))
             elif name.endswith("2"):
-                done = steps[name[:-1]](self, Key(1, 2))
+                steps[name[:-1]](self, Key(1, 2))
             else:
                 state = SlotState(name.rstrip("!"))
-                found = Description(state, detail, preempted=name.endswith("!"))
-                done = self.take(said.Described(self.id(do.Describe), found))
+                self.answer("describe", None, Description(state, detail, name.endswith("!")))
+        done = self._in_words(before, began, noise)
+        is_like = re.fullmatch(re.escape(then).replace(re.escape("..."), "[^;]*"), done)
+        return then if is_like else done
+
+    def _in_words(self, since: int, began: float, noise: tuple[str, ...]) -> str:
         words, before = list[str](), 0.0
-        for one, at in zip(done, self.waited or [0.0] * len(done), strict=True):
-            what = self._sent[one.id] if isinstance(one, do.BreakOff) else one
-            if not isinstance(what, noise):
-                words.append(f"{at:g}: " * (at != before) + self._words(one))
+        for one in self.told[since:]:
+            if one.kind not in noise:
+                at = round(one.at - began, 3)
+                words.append(f"{at:g}: " * (at != before) + one.words)
                 before = at
         return "; ".join(words)
 
-    def _words(self, action: Any) -> str:
-        """An action with what matters of it; ids and slot 1's key do not."""
-        name = re.sub("(?<!^)(?=[A-Z])", " ", type(action).__name__).lower()
-        match action:
-            case do.TellSlot(news=news):
-                more = [news.state, news.handle, news.detail, news.last_line]
-                more += ["preempted" * news.preempted, "final" * news.final]
-            case do.BreakOff(id=number):
-                more = [type(self._sent[number]).__name__]
-            case do.Say(sentence=sentence):
-                more = _named(sentence)
-            case do.WriteResult(verdict=verdict):
-                result = verdict.result
-                more = (
-                    [result.code, verdict.says, verdict.hint] if result else _named(verdict.failure)
-                )
-                more += _named(verdict.preempted) if verdict.preempted else []
-            case do.End(outcome=outcome):
-                refused, fault = outcome.refused, outcome.fault
-                more = [refused.code if refused else "", str(outcome.signal or "")]
-                if fault is not None:
-                    more += ["fault", type(self._sent.get(fault)).__name__]
-            case do.Note(handle=handle, gone=gone, whole=whole):
-                more = [handle, "gone" * gone, "whole" * whole]
-            case Ended(gone=True):
-                name, more = "gone", [action.handle, action.over.state if action.over else ""]
-            case Ended(stand=stand):
-                name, more = "left", [stand.how, stand.state, stand.detail]
-            case do.Establish(ground=ground):
-                more = [str(ground)]
-            case do.CancelRun(reason=reason):
-                more = [reason if isinstance(reason, Why) else type(reason).__name__]
-            case _:
-                names = ("handle", "grace", "after", "wait")
-                more = [str(getattr(action, each, "")) for each in names]
-        key = getattr(action, "key", Key(1, 1))
-        of = "" if key == Key(1, 1) else f"{key.slot}.{key.generation}"
-        return " ".join(filter(None, [name, of, *more]))
+    def open_keys(self, kind: Kinds) -> list[Key | None]:
+        """Whose calls of this kind wait, in the order in which they were made."""
+        return [one.key for one in self.all_open(kind)]
 
-    def open(self, kind: Kinds[Kind], key: Key | None = None) -> Kind:
-        """The action of this kind that is under way; the newest one."""
-        return self.all_open(kind, key)[-1]
+    def of(self, kind: str) -> list[Told]:
+        """What was done of this kind so far, and not broken off."""
+        return [one for one in self.told if one.kind == kind and "break off" not in one.words]
 
-    def all_open(self, kind: Kinds[Kind], key: Key | None = None) -> list[Kind]:
-        found = [
-            action for _, action in self.machine.desk.open.values() if isinstance(action, kind)
-        ]
-        return [action for action in found if key in (None, getattr(action, "key", None))]
-
-    def id(self, kind: Kinds[Any], key: Key | None = None) -> int:
-        """Of the newest of this kind that is under way."""
-        number: int = self.open(kind, key).id
-        return number
-
-    def of(self, kind: type[Kind]) -> list[Kind]:
-        """What it has done of this kind so far."""
-        return [action for action in self.done if isinstance(action, kind)]
+    def said(self) -> list[str]:
+        """All sentences so far."""
+        return [one.of for one in self.of("say")]
 
     # --- answers ------------------------------------------------------------------------------
 
-    def answer(self, kind: type[Any], key: Key | None = None) -> list[Action]:
-        """The newest of this kind is done."""
-        return self.take(said.Done(self.id(kind, key)))
+    def answer(self, kind: Kinds, key: Key | None = None, to: Any = None) -> list[Told]:
+        """The newest call of this kind is answered, by an error where that is one."""
+        answer = self.open(kind, key).answer
+        if isinstance(to, Exception):
+            answer.set_exception(to)
+        else:
+            answer.set_result(to)
+        return self.turn()
 
-    def refuse(self, kind: Kinds[Any], trouble: Trouble, key: Key | None = None) -> list[Action]:
-        """The newest of this kind is refused, or not answered."""
-        answer = said.Unanswered if trouble.kind in LATER else said.Refused
-        return self.take(answer(self.id(kind, key), trouble))
+    def refuse(
+        self, kind: Kinds, error: RdzvError, key: Key | None = None, drawn: float = 0.0
+    ) -> list[Told]:
+        """It is refused, or not answered; pauses are made of the number that is drawn."""
+        self.drawn = drawn
+        return self.answer(kind, key, error)
 
-    def fails(self, kind: type[Any]) -> list[Action]:
+    def fails(self, kind: Kinds) -> list[Told]:
         """The newest of this kind fails as nobody expected."""
-        return self.take(said.PartFailed(self.id(kind), "KeyError('x')"))
+        return self.answer(kind, None, KeyError("x"))
 
-    def status(self, *slots: SlotStatus, **more: Any) -> list[Action]:
+    def status(self, *slots: SlotStatus, **more: Any) -> list[Told]:
         """The status that is asked for comes."""
         return self.came(status(*slots, **more))
 
-    def came(self, found: RunStatus) -> list[Action]:
-        return self.take(said.StatusCame(self.id(do.AskStatus), found))
+    def came(self, found: RunStatus) -> list[Told]:
+        """This status comes."""
+        return self.answer("ask status", None, found)
 
-    def cancelled(self, found: RunStatus) -> list[Action]:
+    def cancelled(self, found: RunStatus) -> list[Told]:
         """The registry answers to the cancel of the run."""
-        return self.take(said.StatusCame(self.id(do.CancelRun), found))
+        return self.answer("cancel run", None, found)
 
-    def submitted(self, key: Key, handle: str) -> list[Action]:
-        return self.take(said.Submitted(self.id(do.Submit, key), key, handle))
+    def heard(self, key: Key | None = None) -> list[Told]:
+        """The registry has heard of a worker run."""
+        return self.answer("tell slot", key, status())
 
-    def kept(self) -> list[Action]:
-        """The features' parts have ended."""
-        return self.answer(do.RunFeatures)
+    def events(self, number: int, *, broken: bool) -> list[Told]:
+        """The events have ended behind this one."""
+        return self.answer("follow events", None, (number, broken))
+
+    def submitted(self, key: Key | None, handle: str) -> list[Told]:
+        """Its scheduler has it."""
+        return self.answer("submit", key, handle)
+
+    def submit_troubled(self, key: Key, words: str) -> list[Told]:
+        """A try has failed, and there may be another; no words: others have said it."""
+        return self.answer("submit", key, Troubled(words))
 
     def submit_failed(
-        self,
-        key: Key,
-        words: str = "full",
-        *,
-        certain: bool = False,
-        hint: str = "",
-        final: bool = False,
-        no_host: bool = False,
-    ) -> list[Action]:
+        self, key: Key, words: str = "full", *, certain: bool = False, hint: str = "", **more: Any
+    ) -> list[Told]:
         """The scheduler does not have it, or has not said so."""
-        number = self.id(do.Submit, key)
-        return self.take(said.SubmitFailed(number, key, certain, words, hint, final, no_host))
+        kind = NothingSubmitted if certain else SchedulerError
+        return self.answer("submit", key, kind(words, hint=hint, **more))
 
-    def found(self, key: Key, handle: str | None) -> list[Action]:
-        return self.take(said.Found(self.id(do.Find, key), handle))
+    def found(self, key: Key | None, handle: str | None) -> list[Told]:
+        """It is listed with this id, or not listed."""
+        return self.answer("find", key, handle)
 
-    def described(self, key: Key, state: SlotState, detail: str = "") -> list[Action]:
-        return self.take(said.Described(self.id(do.Describe, key), Description(state, detail)))
+    def described(
+        self, key: Key | None, state: SlotState, detail: str = "", **more: Any
+    ) -> list[Told]:
+        """Its scheduler says how it stands."""
+        return self.answer("describe", key, Description(state, detail, **more))
 
-    def scheduler_silent(self, kind: Kinds[Any], words: str) -> list[Action]:
-        return self.take(said.SchedulerSilent(self.id(kind), words))
+    def scheduler_silent(self, kind: Kinds, words: str) -> list[Told]:
+        """It does not answer, or cannot do it."""
+        return self.answer(kind, None, SchedulerError(words))
 
-    def signal(self, number: int = 15) -> list[Action]:
-        return self.take(said.SignalCame(number))
+    def signal(self, number: int = 15) -> list[Told]:
+        """A signal comes."""
+        self.loop.call_soon(self._on_signal[0], number)
+        return self.turn()
 
     # --- the way ------------------------------------------------------------------------------
 
     def begin(self) -> Drive:
-        """Up to the ground."""
-        self.take(said.Begin())
+        """Up to the first thing that is asked."""
+        self._task = self.loop.create_task(self._go())
+        self.turn()
         return self
+
+    async def _go(self) -> None:
+        """The launch, to its end."""
+        self.launch = Launch(self.prepared, self.folder, self.board(), self)
+        try:
+            outcome = await self.launch.go()
+            words = str(outcome.signal or "")
+        except RdzvError as exc:
+            words = exc.code
+        except Exception as exc:  # noqa: BLE001 (it is told)
+            words = repr(exc)
+        self.tell("end", None, words)
 
     def following(self) -> Drive:
         """Up to the first status."""
-        self.begin().answer(do.Establish)
-        self.answer(do.CreateRun)
+        self.begin().answer("create run", None, status())
+        return self
+
+    def resumed(self, *slots: SlotStatus, **more: Any) -> Drive:
+        """Up to what the first status of a launch that is taken up again leads to."""
+        self.begin().status(*slots, **more)
+        self.answer("create run", None, status())
+        self.status(*slots, **more)
         return self
 
     def submitting(self, *keys: Key) -> Drive:
         """Up to the submission of these."""
         self.following().status(*(slot(key.slot, 0, key.generation) for key in keys))
         for key in keys:
-            self.answer(do.TellSlot, key)
-            if self.all_open(do.WriteIntent, key):
-                self.answer(do.WriteIntent, key)
+            self.heard(key)
         return self
 
     def running(self, *keys: Key) -> Drive:
         """Up to the first description of these: they run."""
         self.submitting(*keys)
         for key in keys:
-            if self.all_open(do.WriteIntent, key):
-                self.answer(do.WriteIntent, key)
             self.submitted(key, str(100 + key.slot))
-            self.answer(do.TellSlot, key)
+            self.heard(key)
             self.described(key, SlotState.RUNNING)
-            self.answer(do.TellSlot, key)
+            self.heard(key)
         return self
 
     def ending(self, *keys: Key) -> Drive:
@@ -313,29 +295,29 @@ class Drive:
         self.running(*keys).end(*(slot(key.slot, key.generation, key.generation) for key in keys))
         return self
 
-    def end(self, *slots: SlotStatus, **more: Any) -> list[Action]:
+    def end(self, *slots: SlotStatus, **more: Any) -> list[Told]:
         """The run is over, its nodes have left, and the last metrics and events have come."""
+        before = len(self.told)
         self.came(over(*slots, **more))
-        self.kept()
-        if self.all_open(do.FollowEvents):
-            self.take(said.EventsOver(self.id(do.FollowEvents), 9, broken=False))
-        return self.last
+        for kind, to in (("run features", None), ("follow events", (9, False))):
+            if self.all_open(kind):
+                self.answer(kind, None, to)
+        return self.told[before:]
 
 
 COMMON: Steps = {
-    "begin": lambda drive, _: drive.begin().last,
-    "made": lambda drive, _: drive.answer(do.Establish),
-    "created": lambda drive, _: drive.answer(do.CreateRun),
-    "closed": lambda drive, _: drive.answer(do.CloseChild),
+    "begin": lambda drive, _: drive.begin(),
+    "created": lambda drive, _: drive.answer("create run", None, status()),
+    "closed": lambda drive, _: drive.answer("close child"),
     "signal": lambda drive, _: drive.signal(),
     "hang-up": lambda drive, _: drive.signal(1),
-    "dies": lambda drive, _: drive.take(said.ChildEnded(drive.id(do.StartChild), 1, "no room")),
+    "dies": lambda drive, _: drive.answer("start child", None, 1),
     "end": lambda drive, _: drive.end(),
-    "uncancelled": lambda drive, _: drive.refuse(do.CancelRun, SILENT),
-    "events-fail": lambda drive, _: drive.fails(do.FollowEvents),
-    "heard": lambda drive, key: drive.answer(do.TellSlot, key),
+    "uncancelled": lambda drive, _: drive.refuse("cancel run", SILENT),
+    "events-fail": lambda drive, _: drive.fails("follow events"),
+    "heard": lambda drive, key: drive.heard(key),
     "found": lambda drive, key: drive.found(key, "101"),
     "missed": lambda drive, key: drive.found(key, None),
-    "told": lambda drive, _: drive.take(said.RunTold(drive.id(do.CancelWorkerRun))),
+    "told": lambda drive, _: drive.answer("cancel worker run"),
 }
 """Steps of every script."""

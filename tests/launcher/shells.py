@@ -20,33 +20,30 @@ from typing import Any, cast
 
 import pytest
 
+from launcher.launch import port as port_module
+from launcher.launch.environment import Child, Socket, WordsKeeper
+from launcher.launch.port import LauncherPort
 from launcher.plan.plan import HIDDEN, Submission, WorkerRun
-from launcher.run import actions as do
-from launcher.run import port as port_module
 from launcher.run.command import launch
-from launcher.run.environment import Child, Socket, WordsKeeper
-from launcher.run.ground import OnDisk, Wanted
-from launcher.run.inputs import Input
-from launcher.run.machine import Machine
-from launcher.run.port import LauncherPort
-from launcher.run.values import LaunchFacts
 from launcher.schedulers.contract import Scheduler, SchedulerContext, Trouble, unheard
 from launcher.schedulers.description import Description
 from launcher.schedulers.shipped import specs_folder
 from launcher.show.board import Board
 from launcher.state.state_dir import StateDir
 from rendezvous.feature import Feature, Lazy
+from rendezvous.run.decision import Outcome
+from rendezvous.run.events import Event
 from rendezvous.run.rounds import run_report
-from rendezvous.run.views import run_status
+from rendezvous.run.views import event_line, run_status
 from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.credentials import Credential
 from rendezvous.talk.join_string import JoinString, RegistryPlace
 from rendezvous.wire.errors import NotFound, RdzvError, RunExists, UsageError
 from rendezvous.wire.run import EventLine, RunReport, RunSpec, RunStatus, SlotNews, SlotState
 from rendezvous.wire.table import EndpointTable
-from tests.launcher.courses import Registry as Run
 from tests.launcher.world import Made, World
 from tests.support.courses import one_line, said, values_of
+from tests.support.driver import Drive
 from tests.support.virtual_time import run_virtually
 
 SECRET = bytes(range(32))
@@ -54,6 +51,20 @@ WORDS = "no room"
 _LOOKS = 0.1
 """How often a registry that waits with its answer looks again."""
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
+
+
+class Run(Drive):
+    """The run at its registry, with a line for each event."""
+
+    def __init__(self, spec: RunSpec, now: float) -> None:
+        self.events: list[EventLine] = []
+        super().__init__(spec, now)
+
+    def apply(self, event: Event) -> Outcome:
+        """See the base class."""
+        outcome = super().apply(event)
+        self.events.append(event_line(self.run, len(self.journal), event, outcome, self.now))
+        return outcome
 
 
 @dataclass
@@ -516,35 +527,16 @@ class ShellWorld(World):
 
 
 @contextmanager
-def _told_machine(world: ShellWorld) -> Iterator[None]:
-    """What the launch's machine is made with, and what it takes in, is told."""
-    make, step = Machine.of, Machine.step
-
-    def of(facts: LaunchFacts, found: OnDisk, wanted: Wanted) -> Machine:
-        for name, value in (("facts", facts), ("found", found), ("wanted", wanted)):
-            words = one_line(said(values_of(value))).replace(wanted.fingerprint, "wanted")
-            world.tell(f"* made with {name} {_FINGERPRINT.sub('former', words)}")
-        return make(facts, found, wanted)
-
-    def takes(machine: Machine, what: Input, now: float) -> list[do.Action]:
-        values = values_of(what)
-        for name in ("status", "report", "key"):
-            values.pop(name, None)
-        kind = type(what).__name__
-        if kind not in ("Due", "StatusCame", "Described", "Done"):  # they come again and again
-            world.tell(f"* {kind} {one_line(said(values))}")
-        return step(machine, what, now)
+def _virtual_clock() -> Iterator[None]:
+    """What is written down of a launch's duration depends on no machine."""
 
     def wall_clock() -> float:
-        """The virtual time: what is written down of a launch's duration depends on no machine."""
         return _BEGAN + asyncio.get_running_loop().time()
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(time, "time", wall_clock)
         feature = Feature("f", launcher=Lazy(f"{__name__}:feature_part"))
         patch.setattr(port_module, "declared", lambda: (feature,))
-        patch.setattr(Machine, "of", of)
-        patch.setattr(Machine, "step", takes)
         yield
 
 
@@ -607,7 +599,7 @@ def shell_course(
         world = ShellWorld(root)
         for name, more in _FLEETS.items():
             world.fleets[name] = ToldFleet(world, name, **more)
-        with _told_machine(world):
+        with _virtual_clock():
             run_virtually(course(world))
         return world
 

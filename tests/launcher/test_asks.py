@@ -231,7 +231,7 @@ def test_what_a_killed_launcher_has_left_is_ended_with_its_folder_held_and_let_g
 
     async def end_left(ledger: Any, context: Any, say: Any, *, grace: float) -> bool:
         held.append(StateDir(tmp_path, "llama").is_held())
-        assert context.folder == state.path / "submissions"
+        assert (context.folder, grace) == (state.path / "submissions", 10.0)  # the usual one
         if not held[1:]:
             say("ending slot 4")
             return all_gone

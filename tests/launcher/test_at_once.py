@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from launcher.run import actions as do
-from launcher.run.effects import Effects
+from launcher.launch.launch import Launch
+from launcher.launch.registry import RegistryProcess
 from launcher.ui import runs as ui_runs
 from launcher.ui.runs import Runs
 from tests.launcher.world import World
@@ -54,20 +55,12 @@ def test_a_registry_that_is_being_started_is_ended_with_its_launch(
         state = world.state()
         state.acquire()
         try:
-            made = world.prepared(rdzv_id="r")
-            effects = Effects(
-                made,
-                state,
-                world.board(2, state.logs, json_events=False, verbose=False),
-                world,
-                lambda said: None,
-            )
-            effects.surveyor.socket = cast(Any, Socket())
             world.start_registry = start  # type: ignore[method-assign,assignment]
-            running = asyncio.create_task(effects._run_child(do.StartChild(1)))
+            process = RegistryProcess(state, world, cast(Any, Socket()))
+            running = asyncio.create_task(process.supervise())
             await asyncio.sleep(after)
             running.cancel() if after > 1 else None
-            await effects._end_child()
+            await process.close()
             assert len(child.ended) == 1
             await asyncio.gather(running, return_exceptions=True)
         finally:
@@ -89,10 +82,12 @@ async def test_whatever_became_of_a_launch_its_connections_are_closed(tmp_path: 
 
     try:
         board = world.board(2, state.logs, json_events=False, verbose=False)
-        effects = Effects(world.prepared(rdzv_id="r"), state, board, world, lambda said: None)
-        effects._clients = cast(Any, Clients())
-        effects._child = child = Child()
-        await effects.close()
+        launch = Launch(world.prepared(rdzv_id="r"), state, board, world)
+        process = RegistryProcess(state, world, cast(Any, SimpleNamespace(close=lambda: None)))
+        process._child = child = Child()
+        recovery = launch._recovery
+        recovery.registry, recovery.process = cast(Any, Clients()), process
+        await launch._close()
         assert (closed, len(child.ended)) == (["clients"], 1)
     finally:
         state.release()

@@ -673,6 +673,14 @@ def test_the_plain_board_says_again_and_ever_more_seldom_for_how_long_it_is_wait
     assert plain.said_at()[1:] == ["0.0", "60.0", "180.0", "420.0"]
 
 
+def test_97_it_says_so_after_a_second_of_silence_and_then_after_a_minute_to_the_second() -> None:
+    plain = Plain().begun()
+    plain.now -= 0.5  # it was silent for as long as a second
+    for number in range(1_500):
+        plain.status("waiting", 1.0 + number / 8, 0.125)
+    assert plain.said_at()[1:] == ["1.1", "61.1", "181.1"]
+
+
 def test_while_programs_run_boards_say_only_who_is_late_to_end() -> None:
     plain, screen = Plain().begun(), Screen()
     for minute in range(10):
@@ -893,6 +901,7 @@ def test_96_of_a_failure_the_tail_stands_above_with_the_last_words_the_hint_and_
     assert said(state, **more, **node) == f"{above}; mend it; {CODE}; log: h1:{log}"
     log.touch()
     assert said(state, **more, **node) == f"{above}; mend it; {CODE}; log: {log}"
+    assert "its last output" not in said(state, tail=["node 1 failed"])  # the message has it
 
 
 def test_96_a_terminal_has_the_cause_the_next_step_and_the_place_in_a_line_each(

@@ -25,7 +25,7 @@ from launcher.cli import main, process
 from launcher.cli.help import SECTIONS, code_help, feature_commands
 from launcher.cli.process import LAUNCHER_PACKAGES, log_to_file, log_to_stderr, secret_text
 from launcher.plan.plan import WorkerRun
-from launcher.run.preparation import prepare
+from launcher.prepare.preparation import prepare
 from launcher.run_file.fields import flag_of
 from launcher.schedulers.catalog import known_schedulers
 from launcher.settings import BenchSettings, LaunchSettings, ServeSettings

@@ -16,7 +16,7 @@ from click.testing import Result
 
 from launcher.plan.dry_run import check_start, command_lines, given_lines, planned, planned_lines
 from launcher.plan.plan import HIDDEN, Here, Plan, Site, Spec
-from launcher.run.preview import preview
+from launcher.prepare.preview import preview
 from launcher.schedulers.contract import Scheduler, SchedulerContext
 from launcher.schedulers.local import LocalScheduler
 from launcher.schedulers.manual import ManualScheduler

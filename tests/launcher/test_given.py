@@ -9,7 +9,16 @@ import click
 import pytest
 
 from launcher.cli import main
-from launcher.cli.given import KnownFlag, leading, misplaced, read_line, spelled_out, written
+from launcher.cli.given import (
+    KnownFlag,
+    Option,
+    _shown,
+    leading,
+    misplaced,
+    read_line,
+    spelled_out,
+    written,
+)
 from launcher.cli.help import known_flags
 from rendezvous.wire.errors import ExitCode
 from tests.launcher.command import rdzv
@@ -233,3 +242,17 @@ def test_a_dry_run_is_short_or_full(words: str) -> None:
     full = rdzv(*f"launch --nnodes 4 {words} t.py".split()).stdout
     assert short.startswith("Run 'run-")
     assert full.startswith("# slot 0, by local: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        ("--lr 3", "--lr 3"),
+        ("--env=MODE=fast", "--env=MODE=fast"),
+        ("--env=HF_TOKEN=hf_1", "--env HF_TOKEN"),
+        ("--env HF_TOKEN=hf_1", "--env HF_TOKEN"),
+    ],
+)
+def test_the_value_of_a_secret_is_not_shown(words: str, shown: str) -> None:
+    name = words.partition("=")[0].partition(" ")[0]
+    assert _shown(Option(name, tuple(words.split()))) == tuple(shown.split())

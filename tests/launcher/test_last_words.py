@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from launcher.run import last_words_files
-from launcher.run.last_words_files import FETCH_SECONDS, LastWordsFiles
+from launcher.state import last_words_files
 from launcher.state.last_words import EPOCHS_KEPT, LastWordsFolder, RankWords
+from launcher.state.last_words_files import FETCH_SECONDS, LastWordsFiles
 from rendezvous.talk.client import RegistryClient
 from rendezvous.wire.errors import NotFound, RdzvError, Unavailable
 from rendezvous.wire.last_words import KeptText, RunLastWords

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from launcher.run import registry_process
-from launcher.run.registry_process import (
+from launcher.prepare import registry_process
+from launcher.prepare.registry_process import (
     check_machine,
     last_words,
     listen,
@@ -42,6 +42,19 @@ def test_a_registry_takes_the_next_port_when_its_own_is_busy_unless_its_workers_
     message = f"the registry cannot listen on port {port} of 127.0.0.1: Address already in use"
     assert caught.value.message.startswith(f"{message}; process {os.getpid()}: ")
     assert caught.value.hint == "wait until it has ended; or choose another with --port"
+
+
+def test_28_a_hundred_ports_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = list[int]()
+
+    def bind(port: int, address: str) -> socket.socket:
+        tried.append(port)
+        raise OSError(errno.EADDRINUSE, "it is taken")
+
+    monkeypatch.setattr(registry_process, "_bind", bind)
+    with pytest.raises(UsageError, match="any of the ports 29600 to 29699 of this machine"):
+        listen(29_600, exact=False)
+    assert tried == [*range(29_600, 29_700)]
 
 
 def test_the_last_port_of_all_has_no_next_one_and_no_address_is_another_machines() -> None:

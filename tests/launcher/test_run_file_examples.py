@@ -46,7 +46,7 @@ def test_each_launch_of_the_documentation_is_the_same_from_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("launcher.run.preparation.secrets.token_hex", lambda _: "0" * 8)
+    monkeypatch.setattr("launcher.prepare.preparation.secrets.token_hex", lambda _: "0" * 8)
     written(tmp_path, "A scheduler of your own").rename("api.toml")
     for name in ("train.py", "hosts"):
         Path(name).write_text("localhost\nn1\n")

@@ -1,36 +1,23 @@
-"""What a launch begins on, by value: a new launch, or the one that a killed launcher has left."""
+"""What a launch begins on: a new launch, or the one that a killed launcher has left."""
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from launcher.run import actions as do
-from launcher.run import inputs as said
-from launcher.run.clearing import Clearance
-from launcher.run.ground import Former, OnDisk, Wanted, is_there
-from launcher.run.sentences import UnknownLeft
-from launcher.run.values import ErrorKind, Key, Left, Outcome, Trouble
-from launcher.schedulers.description import Description
-from rendezvous.wire.errors import (
-    NotFound,
-    RdzvError,
-    RunOver,
-    StorageFull,
-    TooManyRequests,
-    Unavailable,
-    UsageError,
-)
+from launcher.launch.recovery import end_left, is_there
+from rendezvous.wire.errors import RunExists, UsageError
 from rendezvous.wire.run import EpochEnd, NodeState, Phase, SlotState
-from tests.launcher.drive import FOREIGN, SILENT, SLURM, Drive, Steps, facts, over, slot, status
+from tests.launcher.drive import FOREIGN, SILENT, Drive, Steps, over, slot, status
+from tests.launcher.outer import ONE, SLURM, UNUSABLE, Facts, Former, Key, Left, Starter, facts
 
-FORMER = Former("k7f2a9c1xy", "h1", "slurm", owns_registry=True, port=29_600, fingerprint="f")
-WANTED = Wanted("h1", "slurm", "f")
-STANDING = replace(WANTED, standing=True)
-EXISTS = Trouble(ErrorKind.RUN_EXISTS, "run_exists", "it is held")
-TAKEN = Trouble(ErrorKind.OTHER, "usage", "port 29600 is taken", "", 2)
-LEFT = Left(Key(1, 1, "rdzv-k7f2a9c1xy-1-1"), SLURM, "100")
+FORMER, WANTED, STANDING = Former(), facts(), facts(owns=False)
+EXISTS = RunExists("it is held")
+TAKEN = UsageError("port 29600 is taken")
+LEFT = Left(ONE, SLURM, "100")
 
 
 @pytest.mark.parametrize(
@@ -52,8 +39,6 @@ def test_24_who_could_still_hear(node: NodeState | None, silent: float | None, t
 ENDED: list[EpochEnd] = [EpochEnd(epoch=1, message="node 1 failed")]
 HERE = slot(1, its=NodeState.RUNNING, silent_seconds=0.0)
 STEPS: Steps = {
-    "opened": lambda drive, _: drive.answer(do.OpenFormer),
-    "taken": lambda drive, _: drive.refuse(do.OpenFormer, TAKEN),
     "same": lambda drive, _: drive.status(slot(1), version=17),
     "arming": lambda drive, _: drive.status(slot(1), phase=Phase.ARMING),
     "restarting": lambda drive, _: drive.status(
@@ -65,201 +50,277 @@ STEPS: Steps = {
     "lives": lambda drive, _: drive.status(HERE, phase=Phase.RUNNING, version=4),
     "lost": lambda drive, _: drive.status(phase=Phase.RUNNING, version=4),
     "over": lambda drive, _: drive.came(over(reason="it is over")),
-    "silent": lambda drive, _: drive.refuse((do.AskStatus, do.CreateRun, do.CancelRun), SILENT),
-    "foreign": lambda drive, _: drive.refuse(do.AskStatus, FOREIGN),
-    "down": lambda drive, _: drive.scheduler_silent(do.Describe, "down"),
-    "exists": lambda drive, _: drive.refuse(do.CreateRun, EXISTS),
+    "silent": lambda drive, _: drive.refuse(("ask status", "create run", "cancel run"), SILENT),
+    "foreign": lambda drive, _: drive.refuse("ask status", FOREIGN),
+    "unfound": lambda drive, _: drive.scheduler_silent("find", "it is away"),
+    "down": lambda drive, _: drive.scheduler_silent("describe", "down"),
+    "exists": lambda drive, _: drive.refuse("create run", EXISTS),
     "hears": lambda drive, _: drive.cancelled(status(HERE, phase=Phase.RUNNING, version=4)),
     "learns": lambda drive, _: drive.cancelled(over(HERE, version=5)),
     "still": lambda drive, _: drive.came(over(HERE, version=5)),
     "left": lambda drive, _: drive.cancelled(over(slot(1, its=NodeState.LEFT))),
-    "refused": lambda drive, _: drive.refuse(do.Establish, TAKEN),
+    "taken": lambda drive, _: drive.breaks.update({"open former": TAKEN}),
+    "free": lambda drive, _: drive.breaks.clear(),
+    "no-port": lambda drive, _: drive.breaks.update({"listen": TAKEN}),
 }
-NEW = "establish Fresh(kept=())"
-RESUMED = "say Resumes k7f2a9c1xy waiting; establish Resumed(seen=16)"
-HELD = f"say BeginsAnew port_held {TAKEN.message}; {NEW}"
-OTHER_OPTIONS = "say EndsFormer gathering other_options; cancel run other_options"
-OTHER_SCHEDULER = "say EndsFormer gathering other_scheduler; cancel run other_scheduler"
-ENDS_RESTARTING = "say EndsFormer restarting running; cancel run running"
-UNKNOWN = "say BeginsAnew silent; close child"
+QUIETER = ("show", "show event", "run features")
+ASKS = "open former; ask status -1 0.0; start child"
+NEW = "make room; listen; write record; create run; start child"
+AT_STANDING = "make room; write record; create run"
+FOLLOWS = "write record; ask status -1 2.0; follow events 16"
+RESUMED = "resuming launch k7f2a9c1xy: waiting"
+PORT_KEPT = "--port 30000 has no effect: the workers of this launch use port 29600"
+STOPS = "say SIGTERM: stopping before anything has started"
+ANEW = "starting a new launch"
+HELD = "say the previous launch cannot be resumed: port 29600 is taken"
+IS_OVER = f"the previous launch has ended: it is over; {ANEW}"
+ELSEWHERE = "run 'r' was launched on h2; there is nothing to resume on this host: " + ANEW
+HOST_2 = "run 'r' was launched on h2, ..."
+UNKNOWN = "say the previous launch cannot be resumed: its registry ..."
+NOTHING = "/state/r holds no previous launch: ..."
+KILLED, CHANGED = "its launcher had ended", "its COMMAND or options were different"
 OTHER_PORT, SAME_PORT = replace(WANTED, port=30_000), replace(WANTED, port=29_600)
-NOT_OURS = replace(FORMER, owns_registry=False)
+NOT_OURS, DONE = replace(FORMER, owns_registry=False), replace(FORMER, ended=True)
+OTHER_JOB, OTHER_STARTER = replace(FORMER, fingerprint="g"), replace(FORMER, starter="docker")
+REMOTE = replace(FORMER, host="h2")
 BOTHS = replace(NOT_OURS, same_registry=True)
-REQUEUED, AGAIN = replace(WANTED, restarts=1), "say Requeued 1"
-STAYS = "say FormerStays k7f2a9c1xy; say KeepsLeft 1; close board; end unavailable"
+REQUEUED, AGAIN = replace(WANTED, restarts=1), "the job was requeued (restart 1): "
+MAY_EXIST = "1 worker run of the previous launch may still exist"
+STAYS = (
+    "say launch k7f2a9c1xy, which may still be on the registry, is not changed; "
+    f"say {MAY_EXIST}, end them with 'rdzv cancel r'; close board; end unavailable"
+)
+SLOW = "say the standing registry has not created the run yet: nobody answers"
+
+
+def ends(phase: str, why: str) -> str:
+    """The former launch is ended."""
+    was = f"the previous launch of run 'r' was {phase}, and {why}: rdzv ends what is left of it"
+    return f"{was} and starts a new launch; cancel run {why}"
+
+
+OTHER_WORK = ends("gathering", CHANGED)
+RESUMES = f"say {RESUMED}; {FOLLOWS}"
+
+
+@pytest.mark.parametrize(
+    ("script", "then"),
+    [
+        # 20: the former port is tried for ten seconds
+        ("taken begin", "open former"),
+        ("taken begin 0.21", "0.2: open former"),
+        ("taken begin 1 free 0.2", f"0.2: {ASKS}"),
+        ("taken begin 9.7 0.2", "0.1: open former"),
+        ("taken begin 10.1 0.2", f"0.1: open former; {HELD}; {NEW}"),
+        # 21: the former registry is started and asked for ten seconds
+        ("begin", ASKS),
+        ("begin silent 0.05", "0.05: ask status -1 0.0"),
+        ("begin" + " silent 0.5" * 19 + " silent", ""),
+        ("begin" + " silent 0.5" * 20 + " silent", f"{UNKNOWN}; close child"),
+        ("begin foreign", f"{UNKNOWN}; close child"),
+        ("begin foreign closed", NEW),
+        (f"begin {'dies 0.7 ' * 4} dies", f"break off ask status; {UNKNOWN}; close child"),
+        ("begin over", "say the previous launch has ended: ...; close child"),
+        # 22, D2, D9: the same launch is taken up with the registry that was asked, from now on
+        ("begin same", "create run"),
+        ("begin arming", "create run"),
+        ("begin same created", RESUMES),
+        ("begin same created events-fail 0.2", "0.2: follow events 16"),
+        # between two epochs it is as before the first go, and what has ended is known
+        ("begin restarting", "create run"),
+        ("begin restarting created", RESUMES),
+        ("begin restarting created restarting", "ask status 17 2.0"),
+        ("begin arms-again created", RESUMES),
+        # 22, 23: the comparison is tried again, and another job ends the former one
+        ("begin same silent 0.05", "0.05: create run"),
+        ("begin same exists", f"say {OTHER_WORK}"),
+        # 24: its nodes have fifteen seconds to hear of it unless they have left
+        ("begin lives", f"say {ends('running', KILLED)}"),
+        ("begin lives learns", "ask status 5 1.0"),
+        ("begin lives learns 14.9 still", "ask status 5 1.0"),
+        ("begin lives learns 15 still", "close child"),
+        # 24: while a silent node keeps the run from its end, it is cancelled again
+        ("begin lives hears", ""),
+        ("begin lives hears 1", f"1: cancel run {KILLED}"),
+        ("begin lives hears 1 learns", "ask status 5 1.0"),
+        ("begin lives" + " hears 1" * 14 + " hears", ""),
+        ("begin lives" + " hears 1" * 15 + " hears", "close child"),
+        ("begin lost left", "close child"),
+        # 24: a registry that goes away meanwhile stops nothing
+        ("begin lives silent 0.25", f"0.2: cancel run {KILLED}"),
+        ("begin lives" + " silent 0.5" * 30 + " silent", "close child"),
+        ("begin lives learns silent", "close child"),
+        (f"begin lives {'dies 0.7 ' * 5}", ""),
+        # D6: a signal before the launch ends what was begun, which can still be resumed
+        ("begin signal", f"{STOPS}; break off ask status; close child"),
+        ("begin signal signal", "say SIGTERM again: killing all nodes now"),
+        ("begin signal closed", "close board; end 15"),
+    ],
+)
+def test_20_to_24_what_is_done_about_a_launch_like_this_one(script: str, then: str) -> None:
+    assert Drive.new(WANTED, FORMER).play(script, STEPS, QUIETER, then) == then
 
 
 @pytest.mark.parametrize(
     ("former", "wanted", "script", "then"),
     [
         # 17, 19, 26, 28: where nobody is asked the ground is made at once
-        (None, WANTED, "", NEW),
-        (None, STANDING, "", NEW),
-        (replace(FORMER, host="h2"), WANTED, "", f"say BeginsAnew other_host h2; {NEW}"),
-        (replace(FORMER, ended=True), WANTED, "", NEW),
-        (NOT_OURS, WANTED, "", NEW),
-        (FORMER, STANDING, "", NEW),
-        (replace(NOT_OURS, has_keys=False), STANDING, "", NEW),
-        (replace(NOT_OURS, ended=True), STANDING, "", NEW),
-        (None, WANTED, "refused", "close board; end usage"),  # 32
-        # 20: the former port is tried for ten seconds
-        (FORMER, WANTED, "", "open former"),
-        (FORMER, WANTED, "taken 0.21", "0.2: open former"),
-        (FORMER, WANTED, "taken 0.21 " * 47 + "taken", ""),
-        (FORMER, WANTED, "taken 0.21 " * 48 + "taken", HELD),
-        # 21: the former registry is started and asked for ten seconds
-        (FORMER, WANTED, "opened", "start child; ask status -1 0.0"),
-        (FORMER, WANTED, "opened silent 0.05", "0.05: ask status -1 0.0"),
-        (FORMER, WANTED, "opened" + " silent 0.5" * 19 + " silent", ""),
-        (FORMER, WANTED, "opened" + " silent 0.5" * 20 + " silent", UNKNOWN),
-        (FORMER, WANTED, "opened foreign", UNKNOWN),
-        (FORMER, WANTED, "opened foreign closed", NEW),
-        (FORMER, WANTED, f"opened {'dies 0.7 ' * 4} dies", f"break off AskStatus; {UNKNOWN}"),
-        (FORMER, WANTED, "opened over", "say BeginsAnew over it is over; close child"),
+        (None, WANTED, "begin", NEW),
+        (None, STANDING, "begin", AT_STANDING),
+        (None, replace(STANDING, others=None), "begin", AT_STANDING),  # beside a group token too
+        (REMOTE, WANTED, "begin", f"say {HOST_2}; {NEW}"),
+        (DONE, WANTED, "begin", NEW),
+        (NOT_OURS, WANTED, "begin", NEW),
+        (FORMER, STANDING, "begin", AT_STANDING),
+        (replace(NOT_OURS, has_keys=False), STANDING, "begin", AT_STANDING),
+        (replace(NOT_OURS, ended=True), STANDING, "begin", AT_STANDING),
+        (None, WANTED, "no-port begin", "make room; listen; close board; end usage"),  # 32
         # 22, D2, D9: the same launch is taken up with the registry that was asked, from now on
-        (FORMER, WANTED, "opened same", "create run"),
-        (FORMER, WANTED, "opened arming", "create run"),
-        (replace(FORMER, fingerprint=""), WANTED, "opened same", "create run"),
-        (FORMER, WANTED, "opened same created", RESUMED),
-        (FORMER, SAME_PORT, "opened same created", RESUMED),
-        (FORMER, OTHER_PORT, "opened same created", f"say PortKept 30000 29600; {RESUMED}"),  # D1
-        (FORMER, WANTED, "opened same created made", "ask status -1 2.0; follow events 16"),
-        (FORMER, WANTED, "opened same created made events-fail 0.2", "0.2: follow events 16"),
+        (replace(FORMER, fingerprint=""), WANTED, "begin same", "create run"),
+        (FORMER, SAME_PORT, "begin same created", RESUMES),
+        (FORMER, OTHER_PORT, "begin same created", f"say {PORT_KEPT}; {RESUMES}"),  # D1
         # between two epochs it is as before the first go, and what has ended is known
-        (FORMER, WANTED, "opened restarting", "create run"),
-        (FORMER, WANTED, "opened restarting created", RESUMED),
-        (FORMER, WANTED, "opened restarting created made restarting", "ask status 17 2.0"),
-        (FORMER, WANTED, "opened arms-again created", RESUMED),
-        (NOT_OURS, STANDING, "opened restarting", ENDS_RESTARTING),
+        (NOT_OURS, STANDING, "begin restarting", f"say {ends('restarting', KILLED)}"),
         # 22, 23: the comparison is tried again, and another job ends the former one
-        (FORMER, WANTED, "opened same silent 0.05", "0.05: create run"),
-        (FORMER, WANTED, "opened same exists", OTHER_OPTIONS),
-        (replace(FORMER, fingerprint="g"), WANTED, "opened same", OTHER_OPTIONS),
-        (replace(FORMER, starter="docker"), WANTED, "opened same", OTHER_SCHEDULER),
-        # 24: its nodes have fifteen seconds to hear of it unless they have left
-        (FORMER, WANTED, "opened lives", "say EndsFormer running running; cancel run running"),
-        (FORMER, WANTED, "opened lives learns", "ask status 5 1.0"),
-        (FORMER, WANTED, "opened lives learns 14.9 still", "ask status 5 1.0"),
-        (FORMER, WANTED, "opened lives learns 15 still", "close child"),
-        # 24: while a silent node keeps the run from its end, it is cancelled again
-        (FORMER, WANTED, "opened lives hears", ""),
-        (FORMER, WANTED, "opened lives hears 1", "1: cancel run running"),
-        (FORMER, WANTED, "opened lives hears 1 learns", "ask status 5 1.0"),
-        (FORMER, WANTED, "opened lives" + " hears 1" * 14 + " hears", ""),
-        (FORMER, WANTED, "opened lives" + " hears 1" * 15 + " hears", "close child"),
-        (FORMER, WANTED, "opened lost left", "close child"),
-        # 24: a registry that goes away meanwhile stops nothing
-        (FORMER, WANTED, "opened lives silent 0.25", "0.2: cancel run running"),
-        (FORMER, WANTED, "opened lives" + " silent 0.5" * 30 + " silent", "close child"),
-        (FORMER, WANTED, "opened lives learns silent", "close child"),
-        (FORMER, WANTED, f"opened lives {'dies 0.7 ' * 5}", ""),
+        (OTHER_JOB, WANTED, "begin same", f"say {OTHER_WORK}"),
+        (OTHER_STARTER, WANTED, "begin same", f"say {OTHER_WORK}"),
         # 17: a killed launcher's run at a standing registry is ended, where it is known there
-        (NOT_OURS, STANDING, "opened", "ask status -1 0.0"),
-        (NOT_OURS, STANDING, "opened same", "say EndsFormer gathering running; cancel run running"),
-        (NOT_OURS, STANDING, "opened same left", NEW),
-        (NOT_OURS, STANDING, "opened foreign", NEW),
-        (NOT_OURS, STANDING, "opened silent", ""),
-        (NOT_OURS, STANDING, "opened" + " silent 1" * 10 + " silent", NEW),
+        (NOT_OURS, STANDING, "begin", "ask status -1 0.0"),
+        (NOT_OURS, STANDING, "begin same", f"say {ends('gathering', KILLED)}"),
+        (NOT_OURS, STANDING, "begin same left", AT_STANDING),
+        (NOT_OURS, STANDING, "begin foreign", AT_STANDING),
+        (NOT_OURS, STANDING, "begin silent", ""),
+        (NOT_OURS, STANDING, "begin" + " silent 1" * 10 + " silent", AT_STANDING),
         # 17: nothing is ended while the registry of both launches does not answer
-        (BOTHS, STANDING, "opened silent", "say StandingWaits nobody answers"),
-        (BOTHS, STANDING, "opened silent 1 silent", ""),
-        (BOTHS, STANDING, "opened" + " silent 1" * 19 + " silent", ""),
-        (BOTHS, STANDING, "opened" + " silent 1" * 20 + " silent", STAYS),
-        (BOTHS, STANDING, "opened same" + " silent 1" * 14 + " silent", ""),
-        (BOTHS, STANDING, "opened same" + " silent 1" * 15 + " silent", STAYS),
+        (BOTHS, STANDING, "begin silent", SLOW),
+        (BOTHS, STANDING, "begin silent 1 silent", ""),
+        (BOTHS, STANDING, "begin" + " silent 1" * 19 + " silent", ""),
+        (BOTHS, STANDING, "begin" + " silent 1" * 20 + " silent", STAYS),
+        (BOTHS, STANDING, "begin same" + " silent 1" * 14 + " silent", ""),
+        (BOTHS, STANDING, "begin same" + " silent 1" * 15 + " silent", STAYS),
         # a job that was requeued says so once, and otherwise does what any other launcher does
-        (None, REQUEUED, "", f"{AGAIN} BeginsAnew nothing_former; {NEW}"),
-        (None, replace(REQUEUED, standing=True), "", f"{AGAIN} BeginsAnew nothing_former; {NEW}"),
-        (replace(FORMER, ended=True), REQUEUED, "", f"{AGAIN} BeginsAnew over; {NEW}"),
-        (replace(FORMER, host="h2"), REQUEUED, "", f"{AGAIN} BeginsAnew other_host h2; {NEW}"),
-        (FORMER, REQUEUED, "opened same created", RESUMED.replace("say", AGAIN)),
-        (
-            FORMER,
-            REQUEUED,
-            "opened lost",
-            f"{AGAIN} EndsFormer running running; cancel run running",
-        ),
-        (FORMER, REQUEUED, "opened lost left closed", NEW),
-        # D6: a signal before the launch ends what was begun, which can still be resumed
-        (FORMER, WANTED, "opened signal", "say EndsRun 15; break off AskStatus; close child"),
-        (FORMER, WANTED, "opened signal signal", "say EndsAtOnce 15 True"),
-        (FORMER, WANTED, "opened signal closed", "close board; end 15"),
+        (None, REQUEUED, "begin", f"say {AGAIN}{NOTHING}; {NEW}"),
+        (None, replace(REQUEUED, owns=False), "begin", f"say {AGAIN}{NOTHING}; {AT_STANDING}"),
+        (DONE, REQUEUED, "begin", f"say {AGAIN}the previous ...; {NEW}"),
+        (REMOTE, REQUEUED, "begin", f"say {AGAIN}{HOST_2}; {NEW}"),
+        (FORMER, REQUEUED, "begin same created", f"say {AGAIN}{RESUMED}; {FOLLOWS}"),
+        (FORMER, REQUEUED, "begin lost", f"say {AGAIN}{ends('running', KILLED)}"),
+        (FORMER, REQUEUED, "begin lost left closed", NEW),
     ],
 )
-def test_17_to_32_what_is_done_about_the_former_launch(
-    former: Former | None, wanted: Wanted, script: str, then: str
+def test_17_to_32_what_is_done_about_each_kind_of_launch(
+    former: Former | None, wanted: Facts, script: str, then: str
 ) -> None:
-    found = OnDisk(former, (LEFT,) if former is BOTHS else ())
-    drive = Drive.new(facts(owns=not wanted.standing), found, wanted)
-    assert drive.play(f"begin {script}", STEPS) == then
-
-
-# --- beside the launch
-
-
-def test_90_what_is_left_is_ended_by_cancel_as_well_and_an_adapter_may_fail() -> None:
-    machine = Clearance.of((LEFT,), (), 10.0)
-    machine.step(said.Begin(), 0.0)
-    assert machine.step(said.SignalCame(2), 0.0) == []
-    assert machine.step(said.PartFailed(999, "?"), 0.0) == []
-    machine.step(said.PartFailed(1, "KeyError('x')"), 0.0)
-    due = machine.due()
-    assert due is not None
-    assert machine.step(said.Due(), due) == [do.Describe(2, LEFT.key, "100")]
-    done = machine.step(said.Described(2, Description(SlotState.ENDED)), due)
-    assert done == [do.Note(LEFT.key, "100", gone=True), do.End(Outcome(None))]
-
-
-@pytest.mark.parametrize(
-    ("error", "kind"),
-    [
-        (StorageFull("full"), ErrorKind.STORAGE_FULL),
-        (Unavailable("away"), ErrorKind.NOT_NOW),
-        (TooManyRequests("wait"), ErrorKind.NOT_NOW),
-        (RunOver("over"), ErrorKind.RUN_OVER),
-        (NotFound("what"), ErrorKind.NOT_FOUND),
-        (UsageError("odd"), ErrorKind.OTHER),
-    ],
-)
-def test_errors_are_values(error: RdzvError, kind: ErrorKind) -> None:
-    assert Trouble.of(error).kind is kind
-    assert not Trouble.of(error).told
-
-
-def test_that_a_registry_is_there_is_part_of_an_errors_value() -> None:
-    error = Unavailable("no database")
-    error.told = True
-    assert Trouble.of(error) == Trouble(
-        ErrorKind.NOT_NOW, "unavailable", "no database", "", 85, told=True
-    )
+    drive = Drive.new(wanted, former, *([LEFT] * (former is BOTHS)))
+    assert drive.play(script, STEPS, QUIETER, then) == then
 
 
 # --- what the ledger has left
 
-ENDS = "say EndsRun 15; break off Describe"
-ONE_LEFT = OnDisk(left=(LEFT,))
-GONE_PROFILE = OnDisk(left=(LEFT,), unknown=(UnknownLeft("rdzv-old-2-1", "no such profile"),))
-OWN_LEFT = OnDisk(FORMER, left=(LEFT,), own=(Left(Key(1, 1), SLURM, "100"),))
-KEPT = "establish Fresh(kept=('rdzv-old-2-1', 'rdzv-k7f2a9c1xy-1-1'))"
-UNKNOWN_LEFT = "say UnknownLeft rdzv-old-2-1 no such profile"
+BEFORE = Left(ONE, SLURM, "100", of="old")
+GONE = Left(Key(2, 1), UNUSABLE, of="older")
+ENDING = f"say {MAY_EXIST}: ending them; describe 100"
+STOPPED = f"{STOPS}; break off describe; say {MAY_EXIST}, end them with ...; close board; end 15"
+UNKNOWN_LEFT = "say worker run rdzv-older-2-1 may still exist: no such profile"
+STILL = "say worker run rdzv-old-1-1 (slot 1, id 100) may still exist: down, end it with: end 100"
+KEPT = NEW.replace("room", "room rdzv-older-2-1 rdzv-old-1-1")
 
 
 @pytest.mark.parametrize(
-    ("found", "script", "then"),
+    ("former", "left", "script", "then"),
     [
         # 26: what a former launch has left is ended before it is forgotten
-        (ONE_LEFT, "", "say EndsLeft 1; describe 1.1 100"),
-        (ONE_LEFT, "running told 0.2 ended", f"note 1.1 100 gone; {NEW}"),
-        (ONE_LEFT, "signal", f"{ENDS}; say KeepsLeft 1; close board; end 15"),  # D6
+        (None, [BEFORE], "begin", ENDING),
+        (None, [BEFORE], "begin running told 0.2 ended", f"note 100 gone; {NEW}"),
+        (None, [BEFORE], "begin signal", STOPPED),  # D6
         # 27, D5: what could not be ended is said and stays in the ledger
-        (GONE_PROFILE, "", f"{UNKNOWN_LEFT}; say EndsLeft 1; describe 1.1 100"),
-        (GONE_PROFILE, "100 down", f"say MayBeLeft 100 silent; {KEPT}"),
+        (None, [BEFORE, GONE], "begin", f"{UNKNOWN_LEFT}; {ENDING}"),
+        (None, [BEFORE, GONE], "begin 100 down", f"{STILL}; {KEPT}"),
         # 26: what is resumed is not ended, until the end
-        (OWN_LEFT, "opened same created made", "ask status -1 2.0; follow events 16"),
-        (OWN_LEFT, "opened same created made end", "describe 100"),
+        (FORMER, [LEFT], "begin same created", RESUMES),
+        (FORMER, [LEFT], "begin same created end", "describe 100"),
+        (FORMER, [BEFORE], "begin same created end", "close child"),  # another launch's
     ],
 )
 def test_26_27_what_is_done_about_what_former_launches_have_left(
-    found: OnDisk, script: str, then: str
+    former: Former | None, left: list[Left], script: str, then: str
 ) -> None:
-    assert Drive.new(None, found).play(f"begin {script}", STEPS) == then
+    assert Drive.new(None, former, *left).play(script, STEPS, QUIETER, then) == then
+
+
+IN_FOLDER = "set RDZV_STATE_DIR to a folder that all nodes share"
+NO_REGISTRY = (
+    "the previous launch cannot be resumed: its registry does not start or does not know it"
+)
+LOG = "see /state/r/former-logs/registry.log"
+
+
+@pytest.mark.parametrize(
+    ("former", "of", "script", "words"),
+    [
+        (REMOTE, WANTED, "begin", ELSEWHERE),
+        (FORMER, WANTED, "begin over", IS_OVER),
+        (FORMER, WANTED, "begin foreign", f"{NO_REGISTRY} ({LOG}); {ANEW}"),
+        (None, REQUEUED, "begin", f"{AGAIN}/state/r holds no previous launch: {ANEW}; {IN_FOLDER}"),
+        (DONE, REQUEUED, "begin", f"{AGAIN}the previous launch has ended; {ANEW}"),
+        (FORMER, WANTED, "begin signal", f"{MAY_EXIST}; end them with 'rdzv cancel r'"),
+    ],
+)
+def test_what_is_said_of_the_former_launch(
+    former: Former | None, of: Facts, script: str, words: str
+) -> None:
+    drive = Drive.new(of, former, LEFT)
+    drive.play(script, STEPS)
+    assert words in drive.said()
+
+
+# --- without a launch
+
+
+def ends_left(*left: Left, **scheduler: Any) -> tuple[Drive, list[str], asyncio.Task[bool]]:
+    """What `rdzv cancel` does of a launch without a launcher, and what it says."""
+    drive, said = Drive.new(None, None, *left), list[str]()
+    for one in drive._schedulers.values():
+        vars(one).update(scheduler)
+    ledger, context = drive.folder.ledger, drive.prepared.context
+    work = end_left(ledger, context, said.append, grace=10.0, world=drive)
+    task = drive.loop.create_task(work)
+    drive.turn()
+    return drive, said, task
+
+
+def test_90_what_is_left_is_ended_by_cancel_as_well_and_an_adapter_may_fail() -> None:
+    drive, said, task = ends_left(BEFORE, Left(Key(2, 1), SLURM, "7", of="old"))
+    assert said == ["2 worker runs of the previous launch may still exist: ending them"]
+    drive.fails("describe")
+    drive.described(ONE, SlotState.ENDED)
+    drive.wait(0.2)
+    drive.described(Key(2, 1), SlotState.ENDED)
+    assert task.result()
+    assert [one.words for one in drive.of("note")] == ["note 100 gone", "note 2.1 7 gone"]
+
+
+NO_ID, BLIND = replace(BEFORE, handle=""), Starter("vessl", 1.0, finds=False)
+LOST = "unfound 80 unfound"
+UNSEEN = "the scheduler did not answer its submission and cannot look it up"
+
+
+@pytest.mark.parametrize(
+    ("left", "script", "command", "words"),
+    [
+        (BEFORE, "queued told 80 queued:R told", "scancel 100", ": it is queued: R; {}scancel 100"),
+        (BEFORE, "running told 80 running told", "", ": it is running"),
+        (replace(NO_ID, starter=BLIND), "missed", "", f": {UNSEEN}; look for a run with that name"),
+        (NO_ID, LOST, "", ": it is away; look for a run with that name"),
+        (NO_ID, LOST, "ssh n3 end", ": it is away; {}ssh n3 end"),
+    ],
+)
+def test_88_what_is_left_is_said_with_the_command_that_ends_it(
+    left: Left, script: str, command: str, words: str
+) -> None:
+    drive, said, task = ends_left(left, cancel_words=lambda *_: command)
+    drive.play(script, STEPS)
+    assert not task.result()
+    known = ", id 100" if left.handle else ""
+    begins = f"worker run rdzv-old-1-1 (slot 1{known}) may still exist"
+    assert said[1:] == [begins + words.format("end it with: ")]

@@ -7,16 +7,13 @@ from typing import Any
 
 import pytest
 
-from launcher.run import actions as do
-from launcher.run import inputs as said
-from launcher.run.actions import Action
-from launcher.run.ground import Former, OnDisk
-from launcher.run.values import Key, Left, Starter
 from rendezvous.wire.run import EpochEnd, NodeState, Phase, SlotState, SlotStatus
-from tests.launcher.drive import NOISE, OVER, SILENT, SLURM, Drive, Steps, facts, slot
+from tests.launcher import drive as driven
+from tests.launcher.drive import OVER, SILENT, Drive, Steps, slot
+from tests.launcher.outer import ONE, SLURM, Former, Key, Left, Starter, Told, facts
 
-ONE, TWO, THREE = Key(1, 1), Key(1, 2), Key(1, 3)
-QUIET = (*NOISE, do.AskStatus, do.FetchWords)
+TWO, THREE = Key(1, 2), Key(1, 3)
+QUIET = (*driven.QUIET, "fetch words")
 GO, GATHERS = Phase.RUNNING, Phase.GATHERING
 ENDED: list[EpochEnd] = [EpochEnd(epoch=1, message="node 1 was lost", replaced=[1])]
 MANUAL = Starter("manual", 1.0, by_hand=True)
@@ -27,7 +24,7 @@ def place(generation: int = 1, wanted: int = 2, **more: Any) -> SlotStatus:
     return slot(1, generation, wanted, **{"awaited": True} | more)
 
 
-def tell(drive: Drive, one: SlotStatus, phase: Phase = GO, *, fails: bool = False) -> list[Action]:
+def tell(drive: Drive, one: SlotStatus, phase: Phase = GO, *, fails: bool = False) -> list[Told]:
     """The registry says how slot 1 stands, after the first go."""
     loss = "fail" if fails else "replace"
     return drive.status(one, phase=phase, ended=ENDED, on_node_loss=loss)
@@ -51,19 +48,26 @@ STEPS: Steps = {
     "given-up-fails": lambda drive, _: tell(drive, place(1, 1, awaited=False), GATHERS, fails=True),
     "released": lambda drive, _: tell(drive, RELEASED),
     "released-between": lambda drive, _: tell(drive, RELEASED, Phase.ARMING),
-    "over": lambda drive, key: drive.refuse(do.TellSlot, OVER, key),
-    "unheard": lambda drive, _: drive.take(said.Unanswered(drive.id(do.TellSlot), SILENT, 0.5)),
-    "written": lambda drive, key: drive.answer(do.WriteIntent, key),
+    "over": lambda drive, key: drive.refuse("tell slot", OVER, key),
+    "unheard": lambda drive, _: drive.refuse("tell slot", SILENT, drawn=0.5),
     "submitted": lambda drive, key: drive.submitted(key, str(100 * key.generation + 1)),
     "refused": lambda drive, key: drive.submit_failed(key, "no", certain=True),
     "unclear": lambda drive, key: drive.submit_failed(key, "error 500"),
-    "silent": lambda drive, _: drive.scheduler_silent((do.Find, do.Describe), "error 500"),
+    "silent": lambda drive, _: drive.scheduler_silent(("find", "describe"), "error 500"),
 }
-SENT = "wanted heard written "
+SENT = "wanted heard "
 RUNS = SENT + "submitted heard running heard go "
 HELD = RUNS + "lost heard2 running told "
 GONE = "note 101 gone; tell slot ended 101"
-INTENT = "write intent 1.2"
+INTENT = "write intent 1.2; submit 1.2"
+LEFT = (
+    "say worker run rdzv-n3wl4unch1-1-1 (slot 1, id 101) may still exist: error 500, "
+    "end it with: end 101"
+)
+BY_HAND = (
+    "say what was started by hand as worker run rdzv-n3wl4unch1-1-1 (slot 1, id 101) may still "
+    "run, the next worker run of slot 1 waits until its program is surely over"
+)
 STUCK = HELD + "75 silent "
 LASTS = SENT + "lost heard2 "
 
@@ -92,7 +96,6 @@ LASTS = SENT + "lost heard2 "
         (RUNS + "lost heard2", "describe 101"),
         (RUNS + "lost heard2 running", "cancel worker run 101 12.0"),
         (HELD + "0.2 ended", f"{GONE}; {INTENT}"),
-        (HELD + "0.2 ended written2", "submit 1.2"),
         (HELD + "0.2 ended unheard 0.36", "0.35: tell slot ended 101"),
         (HELD + "0.2 ended over", ""),
         (HELD + "0.2 ended heard 60", ""),
@@ -100,17 +103,17 @@ LASTS = SENT + "lost heard2 "
         (RUNS + "left 1 failed heard lost heard2", INTENT),
         (
             RUNS + "left 1 failed lost",
-            "break off TellSlot; tell slot ended 101; tell slot 1.2 submitting",
+            "break off tell slot; tell slot ended 101; tell slot 1.2 submitting",
         ),
         # a scheduler that does not answer is no proof: it is asked again, until the fence
-        (STUCK, "say WaitsForOlder 101 silent"),
+        (STUCK, f"{LEFT}, the next worker run of slot 1 waits until its program is surely over"),
         (STUCK + "lost", ""),
         (STUCK + "59 lost", ""),
         (STUCK + "61 lost", "describe 101"),
         (STUCK + "61 lost ended", f"{GONE}; {INTENT}"),
         (STUCK + "61 lost 76 silent 61 lost", "describe 101"),  # as often as before
         (STUCK + "fenced", INTENT),
-        (STUCK + "fenced written2 submitted2 heard2 running heard2 61 back", "describe 101"),
+        (STUCK + "fenced submitted2 heard2 running heard2 61 back", "describe 101"),
         (HELD + "fenced", INTENT),  # and goes on being ended beside
         (HELD + "fenced 0.2 ended", GONE),
         # one that is just being submitted is awaited, as it may come to run
@@ -125,7 +128,7 @@ LASTS = SENT + "lost heard2 "
         (RUNS + "fails heard2 running told 0.2 ended", f"note 101 gone; {INTENT}"),
         (
             RUNS + "fails heard2 running told 75 silent",
-            f"say MayBeLeft 101 silent; {INTENT}",
+            f"{LEFT}; {INTENT}",
         ),
         # nothing is submitted, or told, once the run ends
         (STUCK + "signal 0.2", ""),
@@ -133,14 +136,14 @@ LASTS = SENT + "lost heard2 "
     ],
 )
 def test_what_becomes_of_a_lost_nodes_worker_run(script: str, then: str) -> None:
-    assert Drive.new().following().play(script, STEPS, QUIET) == then
+    assert Drive.new().following().play(script, STEPS, QUIET, then) == then
 
 
 @pytest.mark.parametrize(
     ("script", "then"),
     [
         # that its script was taken away is no proof: what a person has started with it may run
-        (HELD + "0.2 ended", "note 101 gone; say WaitsForOlder 101 state"),
+        (HELD + "0.2 ended", f"note 101 gone; {BY_HAND}"),
         (HELD + "0.2 ended 600 lost", ""),
         (HELD + "0.2 ended fenced", INTENT),
     ],
@@ -148,59 +151,48 @@ def test_what_becomes_of_a_lost_nodes_worker_run(script: str, then: str) -> None
 def test_what_a_person_has_started_is_over_when_the_registry_says_so(
     script: str, then: str
 ) -> None:
-    assert Drive.new(facts(others=MANUAL)).following().play(script, STEPS, QUIET) == then
+    assert Drive.new(facts(others=MANUAL)).following().play(script, STEPS, QUIET, then) == then
 
 
 def test_all_older_ones_have_to_be_over() -> None:
     drive = Drive.new().following()
-    drive.play(HELD + "fenced written2 submitted2 heard2 running heard2", STEPS)
+    drive.play(HELD + "fenced submitted2 heard2 running heard2", STEPS)
     tell(drive, place(2, 3), GATHERS)
-    drive.answer(do.TellSlot, THREE)
-    assert {one.key for one in drive.all_open(do.Describe)} == {TWO}
+    drive.heard(THREE)
+    assert drive.open_keys("describe") == [TWO]
     drive.described(TWO, SlotState.ENDED)
-    assert drive.all_open(do.WriteIntent) == []
+    assert drive.open_keys("submit") == []
     drive.wait(0.3)  # the first one is looked at again
     drive.described(ONE, SlotState.FAILED)
-    assert drive.open(do.WriteIntent).key == THREE
-
-
-FORMER = Former("k7f2a9c1xy", "h1", "slurm", owns_registry=True, port=29_600, fingerprint="f")
+    assert drive.open_keys("submit") == [THREE]
 
 
 def resumed(one: SlotStatus, phase: Phase = GATHERS) -> Drive:
     """A launch that was killed between two epochs, started again; slot 1 stands like this."""
-    drive = Drive.new(None, OnDisk(FORMER, own=(Left(ONE, SLURM, "101"),))).begin()
-    drive.answer(do.OpenFormer)
-    tell(drive, one, phase)
-    drive.answer(do.CreateRun)
-    drive.answer(do.Establish)
-    tell(drive, one, phase)
-    return drive
+    drive = Drive.new(facts(), Former(), Left(ONE, SLURM, "101"))
+    return drive.resumed(one, phase=phase, ended=ENDED, on_node_loss="replace")
 
 
 @pytest.mark.parametrize("phase", [GATHERS, Phase.ARMING, Phase.RESTARTING])
 def test_a_resumed_launch_replaces_a_lost_node_like_the_first_one(phase: Phase) -> None:
     drive = resumed(place(), phase)
-    drive.answer(do.TellSlot, TWO)
-    assert (drive.open(do.Describe).key, drive.all_open(do.WriteIntent)) == (ONE, [])
-    drive.described(ONE, SlotState.ENDED)
-    assert drive.open(do.TellSlot) == do.TellSlot(
-        drive.id(do.TellSlot), ONE, do.News(SlotState.ENDED, "101")
-    )
-    assert drive.open(do.WriteIntent).key == TWO
+    drive.heard(TWO)
+    assert (drive.open("describe").key, drive.open_keys("submit")) == (ONE, [])
+    told = [one.words for one in drive.described(ONE, SlotState.ENDED)]
+    assert told == ["note 101 gone", "tell slot ended 101", *INTENT.split("; ")]
 
 
 def test_what_it_does_not_find_is_submitted_behind_all_older_ones() -> None:
     """The former launcher had told of it, and waited for the first one to end."""
     drive = resumed(place(2, 2, state=SlotState.SUBMITTING))
     drive.found(TWO, None)
-    drive.answer(do.TellSlot, THREE)
+    drive.heard(THREE)
     drive.found(TWO, None)
     drive.described(ONE, SlotState.ENDED)
-    assert drive.all_open(do.WriteIntent) == []
+    assert drive.open_keys("submit") == []
     drive.wait(1.0)
     drive.found(TWO, None)
-    assert drive.open(do.WriteIntent).key == THREE
+    assert drive.open_keys("submit") == [THREE]
 
 
 @pytest.mark.parametrize("node", [NodeState.STANDBY, None])
@@ -208,7 +200,7 @@ def test_a_standby_and_its_place_are_taken_up_again(node: NodeState | None) -> N
     drive = resumed(place(1, 1, node_state=node, state=SlotState.RUNNING), Phase.ARMING)
     drive.found(ONE, "101")
     drive.described(ONE, SlotState.RUNNING)
-    assert drive.all_open(do.CancelWorkerRun) == []
+    assert drive.open_keys("cancel worker run") == []
     tell(drive, place(1, 1, node_state=node, state=SlotState.RUNNING))
     drive.wait(10.0)
-    assert drive.of(do.CancelWorkerRun) == []
+    assert drive.of("cancel worker run") == []

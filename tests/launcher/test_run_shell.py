@@ -16,15 +16,18 @@ from typing import Any
 
 import pytest
 
+from launcher.launch.context import ContextMaker, LaunchContext
+from launcher.launch.following import Following
+from launcher.launch.launch import Outcome
+from launcher.launch.recovery import Recovery
+from launcher.launch.worker_runs import WorkerRuns
 from launcher.options import with_sources
-from launcher.plan.plan import HIDDEN, WorkerRun
-from launcher.run.footing import Footing, Surveyor
-from launcher.run.machine import Machine
-from launcher.run.preparation import Preparation, prepare
-from launcher.run.values import Fresh, Key, Outcome
+from launcher.plan.plan import HIDDEN
+from launcher.prepare.preparation import Preparation, prepare
+from launcher.run.command import launch
 from launcher.schedulers.contract import NothingSubmitted, SchedulerContext
-from launcher.schedulers.description import Description
 from launcher.settings import LaunchSettings
+from launcher.state.state_dir import StateDir
 from launcher.symmetric.start import group_launch_id
 from rendezvous.talk.credentials import registry_credential
 from rendezvous.talk.join_string import (
@@ -68,12 +71,12 @@ def from_settings(settings: LaunchSettings, token: str | None = None) -> Prepara
     return prepare(settings, ["true"], {}, group_token=token, make=make)
 
 
-def surveyed(world: World, preparation: Preparation) -> Footing:
-    """The ground of a new launch."""
+def new(world: World, preparation: Preparation) -> LaunchContext:
+    """A new launch."""
     state = world.state()
     state.acquire()
     try:
-        return Surveyor(preparation, state, world).make(Fresh())
+        return ContextMaker(preparation, state, world).new([])
     finally:
         state.release()
 
@@ -84,7 +87,7 @@ def surveyed(world: World, preparation: Preparation) -> Footing:
 def test_the_registry_knows_with_whose_program_the_run_ends(world: World) -> None:
     for given in ("all", "node0"):
         made = prepared("manual", framework="env", ends_with=given)
-        assert surveyed(world, made).spec().ends_with == given
+        assert new(world, made).spec().ends_with == given
 
 
 @pytest.mark.parametrize(
@@ -135,7 +138,7 @@ def test_the_registry_knows_whether_slot_0_can_have_another_node(
     """A worker run of the scheduler can be submitted again, slot 0's as any other."""
     more = {"on_node_loss": on_node_loss, "standby": 0 if on_node_loss == "fail" else 1}
     made = prepared("manual", token, local_node=local_node, **more)
-    found, spec = made.facts().starter_of(0), surveyed(world, made).spec()
+    found, spec = made.scheduler_of(0), new(world, made).spec()
     assert (found.name if found else None, spec.local_node) == (starter, is_child)
     told = spec.on_node_loss, spec.standby, spec.slots, spec.limits.fence_timeout_seconds
     outlives = on_node_loss == "replace"
@@ -174,6 +177,37 @@ async def test_02_06_what_is_wrong_is_refused_before_anything_exists(
     assert (world.signal, world.log) == (None, [])
 
 
+def test_23_the_fingerprint_is_of_all_that_the_registry_does_not_compare(tmp_path: Path) -> None:
+    """The same command has the same one, whatever port it names now: its workers know theirs."""
+    spec = tmp_path / "worker.sh"
+    specs = [f"rdzv worker <<RDZV_JOIN>> <<AVOID>> {words}" for words in ("one", "two")]
+
+    def of(*command: str, token: str | None = None, text: str = specs[0], **more: Any) -> str:
+        spec.write_text(text)
+        known: dict[str, Any] = {"nnodes": "2", "rdzv_id": "r", "framework": "command"}
+        settings = LaunchSettings(scheduler="manual", worker_spec=spec, **(known | more))
+        made = prepare(settings, command or ["true"], {"A": "1", "B": "1"}, group_token=token)
+        return made.fingerprint()
+
+    assert of() == of(port=30_000)
+    other = group_token_text(bytes(31) + b"1")
+    found = [
+        of(),
+        of("false"),
+        of(text=specs[1]),
+        of(set=["X=1"], text=f"{specs[0]} <<X>>"),
+        of(set=["X=2"], text=f"{specs[0]} <<X>>"),
+        of(pass_env=["A"]),
+        of(pass_env=["B"]),
+        *(of(nnodes="3", nproc_per_node=counts) for counts in ("4", "4,4,4", "4,2,4")),
+        of(token=TOKEN),
+        of(token=other),
+        of(avoid=["n7"]),
+        of(nccl_log="on"),
+    ]
+    assert len(set(found)) == len(found)
+
+
 V4, BOTH, FAR = ("127.0.0.1",), ("127.0.0.1", "::1"), ("10.0.0.1",)
 
 
@@ -190,11 +224,11 @@ def test_03_69_only_what_is_on_one_machine_meets_at_a_loopback_address_and_alone
     world: World, scheduler: str, token: str | None, local_node: bool, alone: bool, near: object
 ) -> None:
     preparation = prepared(scheduler, token, local_node=local_node)
-    footing = surveyed(world, preparation)
+    context = new(world, preparation)
     assert preparation.plan.site.loopback is alone
     assert world.listened == [(29_600, "127.0.0.1" if alone else "", token is not None)]
-    assert footing.place.trust == ("plain" if alone else "certificate")
-    joins = [JoinString.parse(footing.join(Key(slot, 1))) for slot in (0, 1)]
+    assert context.place.trust == ("plain" if alone else "certificate")
+    joins = [JoinString.parse(context.join(slot, 1)) for slot in (0, 1)]
     assert [join.place.addresses for join in joins] == [near, V4 if alone else FAR]
     assert [join.slot for join in joins] == [0, 1]
 
@@ -214,10 +248,10 @@ def test_the_host_of_a_torchrun_on_loopback_listens_for_all_nodes(
     asked: dict[str, Any] = {"master_addr": "127.0.0.1", "node_rank": 0, "nnodes": nodes}
     preparation = prepared("local", TOKEN, local_node=False, **asked)
     world.addresses = lambda: list(own)  # type: ignore[method-assign]
-    footing = surveyed(world, preparation)
+    context = new(world, preparation)
     assert preparation.plan.site.loopback
     assert world.listened == [(29_600, listens, True)]
-    assert (footing.place.addresses, footing.place.trust) == (registry, "certificate")
+    assert (context.place.addresses, context.place.trust) == (registry, "certificate")
 
 
 def test_a_launch_and_its_nodes_dial_the_replicas_of_a_standing_registry_in_one_order(
@@ -226,15 +260,15 @@ def test_a_launch_and_its_nodes_dial_the_replicas_of_a_standing_registry_in_one_
     there = ("10.0.0.1", "[fd00::2]:8", "c:9")
     place = RegistryPlace(there, 29_600, "certificate", b"proof", replicas=True)
     standing = RegistryString(place, registry_credential(bytes(32)))
-    footing = surveyed(world, replace(prepared("manual"), standing=standing))
+    context = new(world, replace(prepared("manual"), standing=standing))
     ordered = place.ordered_for("r")
     assert ordered.addresses == ("[fd00::2]:8", "10.0.0.1", "c:9")
-    joins = [JoinString.parse(footing.join(Key(slot, 1))).place for slot in (0, 1)]
+    joins = [JoinString.parse(context.join(slot, 1)).place for slot in (0, 1)]
     record = world.state().record()
     assert record is not None
-    assert [footing.near, *joins, record.registry_place()] == [ordered] * 4
-    assert footing.plan.master_addr == "fd00::2"
-    assert footing.spec().registry == "[fd00::2]:8 or one of 2 other addresses"
+    assert [context.near, *joins, record.registry_place()] == [ordered] * 4
+    assert context.plan.master_addr == "fd00::2"
+    assert context.spec().registry == "[fd00::2]:8 or one of 2 other addresses"
 
 
 @pytest.mark.parametrize(
@@ -252,10 +286,10 @@ def test_slot_0_ends_with_its_registry_where_both_are_this_launchers(
     place = RegistryPlace(("10.0.7.1",), 29_811, "certificate", b"proof")
     standing = None if own else RegistryString(place, registry_credential(bytes(32)))
     made = replace(prepared("manual", local_node=local_node, on_node_loss=loss), standing=standing)
-    footing = surveyed(world, made)
-    assert footing.spec().local_node is is_child
-    assert footing.owns_registry is own
-    join = JoinString.parse(footing.join(Key(0, 1)))
+    context = new(world, made)
+    assert context.spec().local_node is is_child
+    assert context.owns_registry is own
+    join = JoinString.parse(context.join(0, 1))
     assert (join.place.addresses == BOTH) is (own and local_node)
 
 
@@ -273,10 +307,9 @@ def test_04_100_slot_0_is_started_here_unless_there_is_to_be_no_node_here(
     scheduler: str, token: str | None, local_node: bool, here: str | None, others: str | None
 ) -> None:
     preparation = prepared(scheduler, token, local_node=local_node)
-    facts = preparation.facts()
     assert preparation.here.name == ("local" if local_node else scheduler)
     assert (preparation.here is preparation.others) is (preparation.here.name == scheduler)
-    found = [starter and starter.name for starter in (facts.here, facts.others)]
+    found = [one and one.name for one in map(preparation.scheduler_of, (0, 1))]
     assert found == [here, others]
 
 
@@ -301,23 +334,28 @@ async def test_06_what_could_not_be_submitted_is_found_before_the_lock(
 
 
 @pytest.mark.parametrize(
-    ("settings", "loopback", "said"),
+    ("settings", "token", "loopback", "said"),
     [
-        ({"node_rank": 0}, True, ["RDZV_TOKEN is not set: both nodes run on this machine"]),
-        ({"node_rank": 0, "nnodes": "1"}, True, []),
-        ({"node_rank": 0}, False, []),
-        ({}, True, []),
+        ({"node_rank": 0}, None, True, ["RDZV_TOKEN is not set: both nodes run on this machine"]),
+        ({"node_rank": 0, "nnodes": "1"}, None, True, []),
+        ({"node_rank": 0}, None, False, []),
+        ({"node_rank": 0, "master_addr": "127.0.0.1"}, TOKEN, True, []),
+        ({}, None, True, []),
     ],
 )
 @virtual
 async def test_07_who_has_a_rank_and_no_token_hears_that_all_nodes_run_here(
-    world: World, settings: dict[str, object], loopback: bool, said: list[str]
+    world: World,
+    settings: dict[str, Any],
+    token: str | None,
+    loopback: bool,
+    said: list[str],
 ) -> None:
     world.fleet = replace(world.fleet, loopback=loopback)
     world.state().path.mkdir(parents=True)
     (world.state().path / "lock").mkdir()
     with pytest.raises(UsageError):
-        await world.run(**settings)
+        await launch(world._settings(settings), ["true"], {}, group_token=token, world=world)
     assert world.said == said
 
 
@@ -325,8 +363,8 @@ def test_28_a_new_launch_takes_the_next_port_and_a_symmetric_one_its_own_alone(
     world: World,
 ) -> None:
     secret = b"s" * 32
-    own = surveyed(world, world.prepared())
-    symmetric = surveyed(world, replace(world.prepared(), group_secret=secret))
+    own = new(world, world.prepared())
+    symmetric = new(world, replace(world.prepared(), group_secret=secret))
     assert world.listened == [(29_600, "", False), (29_600, "", True)]
     assert own.keys.launch_id != symmetric.keys.launch_id == group_launch_id(secret, "r")
     assert symmetric.keys.secret == secret
@@ -393,6 +431,22 @@ async def test_14_a_launch_from_its_port_to_its_result_and_its_last_line(world: 
 
 
 @virtual
+async def test_14_the_folder_is_held_until_the_result_is_written(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, write = list[bool](), StateDir.write_result
+
+    def write_result(state: StateDir, result: Result) -> None:
+        write(state, result)
+        held.append(world.state().is_held())
+
+    monkeypatch.setattr(StateDir, "write_result", write_result)
+    async with world.going():
+        pass
+    assert held == [True]
+
+
+@virtual
 async def test_the_registry_hears_of_a_worker_run_from_its_name_and_token_to_its_last_line(
     world: World,
 ) -> None:
@@ -415,39 +469,6 @@ async def test_the_registry_hears_of_a_worker_run_from_its_name_and_token_to_its
     assert running.state is SlotState.RUNNING
     assert failed.detail == "ImagePullBackOff; its last line: 'no such ?[31mimage'"
     assert failed.cause == ""
-
-
-@virtual
-async def test_a_worker_run_that_no_other_one_would_do_better_than_is_told_as_the_cause(
-    world: World,
-) -> None:
-    world.fleet.lines = ["rdzv: cannot start: no rdzv"]
-    async with world.going(told=6):
-        for made in world.fleet.made.values():
-            made.state, made.detail = SlotState.FAILED, "FAILED"
-        await world.until(
-            lambda: any(news.state is SlotState.FAILED for _, news in (world.registry.told))
-        )
-    failed = [news for _, news in world.registry.told if news.state is SlotState.FAILED]
-    assert {news.cause for news in failed} == {"scheduler_failed"}
-
-
-@virtual
-async def test_a_scheduler_that_does_not_answer_is_asked_again_and_what_it_said_is_told(
-    world: World,
-) -> None:
-    describe, silent = world.fleet.describe, [True] * 3
-
-    async def sometimes(run: WorkerRun, handle: str) -> Description:
-        if silent:
-            silent.pop()
-            raise SchedulerError("error 500")
-        return await describe(run, handle)
-
-    world.fleet.describe = sometimes  # type: ignore[method-assign]
-    async with world.going():
-        await world.until(lambda: not silent)
-    assert (left(world), world.state().read("result.json", Result)) == ([], OK)
 
 
 @pytest.mark.parametrize(
@@ -524,29 +545,29 @@ async def test_a_registry_that_ends_again_and_again_is_named_with_its_last_words
 
 
 @pytest.mark.parametrize(
-    ("outcome", "result", "code"),
+    ("number", "result", "code"),
     [
-        (Outcome(None), OK, 0),
-        (Outcome(None), FAILED, 3),
-        (Outcome(None), CANCELLED, 84),  # by `rdzv cancel`
-        (Outcome(None, signal=15), FAILED, 3),
-        (Outcome(None, signal=15), OK, 0),
-        (Outcome(None, signal=2), None, 130),  # it had not begun
+        (None, OK, 0),
+        (None, FAILED, 3),
+        (None, CANCELLED, 84),  # by `rdzv cancel`
+        (15, FAILED, 3),
+        (15, OK, 0),
+        (2, None, 130),  # it had not begun
     ],
 )
 @virtual
 async def test_93_the_exit_code_is_the_results_or_that_of_the_signal_which_cancelled_the_run(
     world: World,
     monkeypatch: pytest.MonkeyPatch,
-    outcome: Outcome,
+    number: int | None,
     result: Result | None,
     code: int,
 ) -> None:
     async def go() -> Outcome:
-        return outcome
+        return Outcome(result, number)
 
     ended = SimpleNamespace(result=result, go=go)
-    monkeypatch.setattr("launcher.run.shell.Launch", lambda *_: ended)
+    monkeypatch.setattr("launcher.launch.launch.Launch", lambda *_: ended)
     assert await world.run() == code
     assert len(world.echoed) == 1 + (result is not None)
 
@@ -564,13 +585,13 @@ async def test_after_the_last_line_of_a_launch_old_runs_may_go(
     calls: list[tuple[bool, bool]] = []
 
     async def go() -> Outcome:
-        return Outcome(None, signal=15)
+        return Outcome(result, 15)
 
     def prune(root: Path) -> None:
         calls.append((root == world.root, len(world.echoed) == 2))
 
     ended = SimpleNamespace(result=result, go=go)
-    monkeypatch.setattr("launcher.run.shell.Launch", lambda *_: ended)
+    monkeypatch.setattr("launcher.launch.launch.Launch", lambda *_: ended)
     monkeypatch.setattr("launcher.run.command.prune_after_launch", prune)
     assert await world.run() == (143 if result is None else result.exit_code)
     assert calls == done
@@ -612,52 +633,27 @@ async def test_a_launch_ends_in_order_once_who_started_it_has_ended(
     assert [one for one in asyncio.all_tasks() if one is not asyncio.current_task()] == []
 
 
+@pytest.mark.parametrize(
+    ("part", "does"), [(Recovery, "find"), (Following, "until_result"), (WorkerRuns, "see")]
+)
 @virtual
-async def test_95_what_nobody_expected_ends_everything_and_is_raised(world: World) -> None:
-    async def broken(*_: object, **__: object) -> str:
-        raise ValueError("not this way")
-
-    world.fleet.submit = broken  # type: ignore[method-assign]
-    with pytest.raises(ValueError, match="not this way"):
-        await world.run()
-    assert "cancel: its launcher failed: ValueError('not this way')" in world.registry.asked
-    assert world.log[-1] == "board closed"
-    assert world.state().result() is None
-
-
-@virtual
-async def test_a_board_that_fails_ends_everything_and_is_raised(world: World) -> None:
-    def broken(status: object) -> None:
-        raise ValueError("no terminal")
-
-    world.status = broken  # type: ignore[method-assign]
-    with pytest.raises(ValueError, match="no terminal"):
-        await world.run()
-    assert "registry ended" in world.log
-
-
-@pytest.mark.parametrize("step", [4, 9])
-@virtual
-async def test_a_machine_that_fails_decides_nothing_more_and_its_error_is_raised(
-    world: World, monkeypatch: pytest.MonkeyPatch, step: int
+async def test_95_a_part_that_fails_ends_the_launch_and_its_error_is_raised(
+    world: World, monkeypatch: pytest.MonkeyPatch, part: type[Any], does: str
 ) -> None:
-    """Twice: the first error is the one; what was begun is ended all the same."""
-    taken: list[str] = []
-    whole = Machine.step
+    """What was begun is ended all the same."""
 
-    def fails(self: Machine, said: Any, now: float) -> Any:
-        taken.append(type(said).__name__)
-        if len(taken) >= step:
-            raise ValueError(f"at step {len(taken)}")
-        return whole(self, said, now)
+    def fails(*_: object) -> Any:
+        raise ValueError(f"{does} fails")
 
-    monkeypatch.setattr(Machine, "step", fails)
-    with pytest.raises(ValueError, match=f"at step {step}"):
-        await world.run()
-    assert taken[0] == "Begin"
-    assert world.log[-2:] == ["registry ended", "port 29600 closed"]
+    monkeypatch.setattr(part, does, fails)
+    with pytest.raises(ValueError, match=f"{does} fails"):
+        async with world.going(told=0):
+            await asyncio.sleep(5)
+    whole = ["port 29600 opened", "registry started", "registry ended", "port 29600 closed"]
+    assert world.log == [*(whole if does != "find" else []), "board closed"]
     assert not world.state().is_held()
     assert world.state().result() is None
+    assert {made.state for made in world.fleet.made.values()} <= {SlotState.ENDED}
     assert [one for one in asyncio.all_tasks() if one is not asyncio.current_task()] == []
 
 
@@ -673,7 +669,7 @@ async def test_what_its_processor_time_comes_to_is_said_and_ends_it(
         yield
         told.append("watched no more")
 
-    monkeypatch.setattr("launcher.run.shell.cpu_time_watched", watched)
+    monkeypatch.setattr("launcher.launch.launch.cpu_time_watched", watched)
     task = asyncio.create_task(world.run())
     await world.until(lambda: len(world.registry.told) == 6)
     told[0](7, 9)
@@ -724,6 +720,36 @@ async def test_d2_the_next_launcher_takes_up_the_launch_with_the_registry_it_has
     assert world.events == []  # D9: they were shown before
     assert log.read_text() == "of the killed launcher"
     assert left(world) == []
+
+
+@virtual
+async def test_a_resumed_launch_asks_one_scheduler_about_all_its_worker_runs(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It remembers what it has submitted and seen: another one would work against it."""
+    await killed(world)
+    world.fleet.made[max(world.fleet.made)].state = SlotState.ENDED
+    asked, fleets = set[int](), list[Fleet]()
+
+    def counted(call: Any) -> Any:
+        def count(self: Fleet, *args: Any, **more: Any) -> Any:
+            asked.add(id(self))
+            return call(self, *args, **more)
+
+        return count
+
+    def scheduler(starter: str, context: SchedulerContext) -> Fleet:
+        fleets.append(replace(world.fleet))
+        return fleets[-1]
+
+    for name in ("submit", "find", "describe", "cancel"):
+        monkeypatch.setattr(Fleet, name, counted(getattr(Fleet, name)))
+    monkeypatch.setattr(world, "scheduler", scheduler)
+    async with world.going(told=8):
+        await asyncio.sleep(5)
+    assert len(world.fleet.made) == 3
+    assert len(fleets) > 1
+    assert len(asked) == 1
 
 
 @virtual

@@ -7,34 +7,17 @@ from typing import Any
 
 import pytest
 
-from launcher.run import actions as do
-from launcher.run import inputs as said
-from launcher.run.actions import News
-from launcher.run.ground import Former, OnDisk
-from launcher.run.sentences import LedgerUnwritable
-from launcher.run.values import Key, Left, Starter
+from rendezvous.wire.errors import Fenced
 from rendezvous.wire.run import EpochEnd, NodeState, Phase, SlotState, SlotStatus
-from tests.launcher.drive import (
-    FOREIGN,
-    LOCAL,
-    NOISE,
-    OVER,
-    SILENT,
-    SLURM,
-    Drive,
-    Steps,
-    facts,
-    over,
-    slot,
-)
+from tests.launcher.drive import FOREIGN, OVER, QUIET, SILENT, Drive, Steps, over, result, slot
+from tests.launcher.outer import LOCAL, ONE, SLURM, Former, Key, Left, Starter, facts
 
-ZERO, ONE = Key(0, 1), Key(1, 1)
+ZERO = Key(0, 1)
 NEVER_LOOKS = Starter("vessl", 1.0, finds=False)
 MANUAL = Starter("manual", 1.0, by_hand=True)
-KEEPS_LOGS = facts(others=Starter("vessl", 1.0, keeps_logs=True))
+KEEPS_LOGS = Starter("vessl", 1.0, keeps_logs=True)
 RUNNING, FAILED, GO = SlotState.RUNNING, SlotState.FAILED, Phase.RUNNING
 LOST = NodeState.LOST
-FORMER = Former("k7f2a9c1xy", "h1", "slurm", owns_registry=True, port=29_600, fingerprint="f")
 
 ENDED: list[EpochEnd] = [EpochEnd(epoch=1, message="node 1 failed")]
 PAUSES: dict[str, Any] = {"phase": Phase.RESTARTING, "ended": ENDED}
@@ -47,6 +30,7 @@ def replace(one: SlotStatus, wanted: int = 1, **changes: Any) -> SlotStatus:
     return one.model_copy(update={"wanted_generation": wanted} | changes)
 
 
+EXPLAINED = result("node_lost", 86, slot=1, message="node 1 failed; the scheduler reports: down")
 STEPS: Steps = {
     # what the registry says
     "wanted": lambda drive, _: drive.status(slot(1, 0, 1)),
@@ -71,36 +55,46 @@ STEPS: Steps = {
     "pauses-lost": lambda drive, _: drive.status(replace(THERE, node_state=LOST), **PAUSES),
     "arms-without": lambda drive, _: drive.status(WITHOUT, phase=Phase.ARMING, ended=ENDED),
     "gathers": lambda drive, _: drive.status(replace(THERE, node=None), ended=ENDED),
-    "over": lambda drive, key: drive.refuse(do.TellSlot, OVER, key),
-    "foreign": lambda drive, key: drive.refuse(do.TellSlot, FOREIGN, key),
-    "unheard": lambda drive, _: drive.take(said.Unanswered(drive.id(do.TellSlot), SILENT, 0.5)),
+    "node-lost": lambda drive, _: drive.end(result=result("node_lost", 86, slot=1)),
+    "explained": lambda drive, _: drive.answer("explain", None, over(result=EXPLAINED)),
+    "over": lambda drive, key: drive.refuse("tell slot", OVER, key),
+    "fenced": lambda drive, key: drive.refuse("tell slot", Fenced("it has a newer one"), key),
+    "foreign": lambda drive, key: drive.refuse("tell slot", FOREIGN, key),
+    "unheard": lambda drive, _: drive.refuse("tell slot", SILENT, drawn=0.5),
     # what the disk and the scheduler say, and who waits
-    "written": lambda drive, key: drive.answer(do.WriteIntent, key),
-    "full": lambda drive, _: drive.take(said.NotWritten(drive.id(do.WriteIntent), "full", 1.0)),
-    "gone": lambda drive, _: drive.take(said.NotWritten(drive.id(do.WriteIntent), "gone", 1.0)),
+    "full": lambda drive, _: unwritable(drive, "full"),
+    "gone": lambda drive, _: unwritable(drive, "gone"),
+    "room": lambda drive, _: drive.breaks.clear(),
     "submitted": lambda drive, key: drive.submitted(key, "101"),
     "unclear": lambda drive, key: drive.submit_failed(key, "error 500"),
     "refused": lambda drive, key: drive.submit_failed(key, "no", certain=True),
     "certain": lambda drive, key: drive.submit_failed(key, "no", certain=True, final=True),
-    "busy": lambda drive, key: drive.take(said.SubmitTroubled(drive.id(do.Submit), key, "busy")),
-    "again": lambda drive, key: drive.take(said.SubmitTroubled(drive.id(do.Submit), key, "")),
-    "silent": lambda drive, _: drive.scheduler_silent((do.Find, do.Describe), "error 500"),
-    "line": lambda drive, _: drive.take(said.LineRead(drive.id(do.ReadLastLine), "no image")),
-    "cannot": lambda drive, _: drive.take(
-        said.LineRead(drive.id(do.ReadLastLine), "rdzv: cannot start: no rdzv")
-    ),
+    "busy": lambda drive, key: drive.submit_troubled(key, "busy"),
+    "again": lambda drive, key: drive.submit_troubled(key, ""),
+    "silent": lambda drive, _: drive.scheduler_silent(("find", "describe"), "error 500"),
+    "line": lambda drive, _: drive.answer("read last line", None, "no image"),
+    "long-line": lambda drive, _: drive.answer("read last line", None, "x" * 400),
+    "cannot": lambda drive, _: drive.answer("read last line", None, "rdzv: cannot start: no rdzv"),
 }
 
 
-QUIET = (*NOISE, do.AskStatus)
-SENT = "wanted heard written "
-UNTOLD, LEFT = "break off Submit; break off TellSlot", "say MayBeLeft 101 silent"
+def unwritable(drive: Drive, why: str) -> None:
+    """From now on nothing can be into the ledger."""
+    drive.breaks["write intent"], drive.drawn = OSError(why), 1.0
+
+
+SENT = "wanted heard "
+UNREAD = "break off read last line"
+UNTOLD = "break off tell slot; break off submit"
+LEFT = "say worker run rdzv-n3wl4unch1-1-1 (slot 1, id 101) may still exist: error 500, ..."
 STUCK = "go-without 76 silent"
-INTENT_2 = "write intent 1.2"
+NEXT = "write intent 1.2; submit 1.2"
+UNWRITTEN = "say /state/r/worker-runs.jsonl cannot be written, so rdzv submits nothing"
+CANNOT = "its last line: 'rdzv: cannot start: no rdzv'"
+BY_HAND = "say copy slot 1's script to its machine, and start it there: start 101"
+EPOCH = "say epoch 1 ended ..."
 ENDED_TWO = "note 1.2 101 gone; tell slot 1.2 failed 101"
 RUNS = SENT + "submitted heard running heard "
-
-SPARED = "1 running!:P heard 1 running heard"
 
 
 @pytest.mark.parametrize(
@@ -109,58 +103,58 @@ SPARED = "1 running!:P heard 1 running heard"
         # 54, 56: intent, ledger, submission, id, news, description, in this order
         ("wanted", "tell slot submitting"),
         ("wanted wanted wanted", ""),  # asked for once, however often it is wanted
-        ("wanted heard", "write intent"),
-        ("wanted heard written", "submit"),
+        ("wanted heard", "write intent; submit"),
         (SENT + "submitted", "note 101; tell slot submitted 101"),
         (SENT + "submitted heard", "describe 101"),
         # 57, 53: of a run that is over nothing is submitted; another refusal ends the launch
         ("wanted over", ""),
         ("wanted over 60", ""),
+        ("wanted fenced", ""),
         ("wanted over end", "close child"),
         (SENT + "submitted over", "describe 101"),
-        ("wanted foreign", "break off FollowEvents; cancel run ByFailure"),
+        ("wanted foreign", "cancel run its launcher failed: no such run; break off follow events"),
         # 58: news that nobody answers are told again with jitter, for ever
         ("wanted unheard 0.3", ""),
         ("wanted" + " unheard 0.36" * 50, "0.35: tell slot submitting"),
         # 59: without a ledger nothing is submitted, and each reason is said once
-        ("wanted heard full", "say LedgerUnwritable full"),
-        ("wanted heard full 0.51", "0.5: write intent"),
-        ("wanted heard full 0.6 full", ""),
-        ("wanted heard full 0.6 gone", "say LedgerUnwritable gone"),
-        ("wanted heard full 0.6 written", "submit"),
+        ("wanted full heard", f"write intent; {UNWRITTEN}: full"),
+        ("wanted full heard 0.9", "0.5: write intent"),
+        ("wanted full heard gone 0.9", f"0.5: write intent; {UNWRITTEN}: gone"),
+        ("wanted full heard room 0.9", "0.5: write intent; submit"),
         # 54, D11: a newer generation takes the older one's place
-        ("wanted heard replaced", "break off WriteIntent; note gone; tell slot 1.2 submitting"),
-        ("wanted heard replaced heard2 written2", "submit 1.2"),
+        ("wanted full heard replaced", "note gone; tell slot 1.2 submitting"),
+        ("wanted full heard replaced room heard2", NEXT),
         # 62: what was not refused for certain may exist, and is ended by its name
         (SENT + "unclear", "tell slot failed error 500"),
-        (SENT + "unclear heard replaced heard2", "find; write intent 1.2"),
+        (SENT + "unclear heard replaced heard2", f"{NEXT}; find"),
         (SENT + "refused", "note gone; tell slot failed no"),
         (SENT + "go-replaced heard2", ""),
         (SENT + "certain", "note gone; tell slot failed no final"),
-        (SENT + "go-replaced heard2 refused", "note gone; write intent 1.2"),
+        (SENT + "go-replaced heard2 refused", f"note gone; {NEXT}"),
         # 63: a further try waits until the registry has heard of the first, if it is still wanted
         (SENT + "busy", "tell slot submitting busy"),
         (SENT + "busy heard", "try again"),
-        (SENT + "busy over", "break off Submit"),
+        (SENT + "busy over", "break off submit"),
         # what another worker run has said already is not told, and nobody waits
         (SENT + "again", "try again"),
         (SENT + "busy heard again", "try again"),
-        (SENT + "go-replaced heard2 again", "break off Submit; find"),
-        (SENT + "busy over signal end", "find"),
-        (SENT + "signal busy", "break off Submit"),
-        (SENT + "busy signal", f"say EndsRun 15 10.0; {UNTOLD}; cancel run BySignal"),
-        (SENT + "end busy", "break off Submit; find"),
-        (SENT + "go-without busy", "break off Submit; find"),
-        (SENT + "busy go-without heard", "break off Submit; find"),
-        (SENT + "busy replaced heard", "break off Submit"),
-        (SENT + "replaced heard2 busy", "break off Submit; find"),
+        (SENT + "go-replaced heard2 again", "break off submit; find"),
+        (SENT + "busy over signal end", "break off cancel run; find"),
+        (SENT + "signal busy", "break off submit"),
+        (SENT + "busy signal", f"say SIGTERM: ...; {UNTOLD}; cancel run SIGTERM at the launcher"),
+        (SENT + "end busy", "break off submit; find"),
+        (SENT + "go-without busy", "break off submit; find"),
+        (SENT + "busy go-without heard", "break off submit; find"),
+        (SENT + "busy replaced heard", "break off submit"),
+        (SENT + "replaced heard2 busy", "break off submit; find"),
         # 60, D10: before the go the older one is ended beside the newer one, then in front of it
-        (RUNS + "replaced heard2", "describe 101; write intent 1.2"),
+        (RUNS + "replaced heard2", f"{NEXT}; describe 101"),
         (RUNS + "replaced heard2 running", "cancel worker run 101 12.0"),
         (RUNS + "go-replaced heard2", "describe 101"),
-        (RUNS + "go-replaced heard2 running told 0.2 ended", "note 101 gone; write intent 1.2"),
-        (RUNS + "go-replaced heard2 running told 75 silent", f"{LEFT}; write intent 1.2"),
+        (RUNS + "go-replaced heard2 running told 0.2 ended", f"note 101 gone; {NEXT}"),
+        (RUNS + "go-replaced heard2 running told 75 silent", f"{LEFT}; {NEXT}"),
         (SENT + "replaced heard2 submitted", "note 101; describe 101"),  # D13
+        (SENT + "replaced submitted", "note 101; describe 101"),
         # 70, 74: one that is over is noted, told, and submitted again when the registry wants it
         (RUNS + "1 failed:OOM", "note 101 gone; tell slot failed 101 OOM"),
         (RUNS + "1 failed heard 600", ""),
@@ -187,8 +181,8 @@ SPARED = "1 running!:P heard 1 running heard"
         (RUNS + "go 1 ended heard node-left 1 ended", "note 101 gone"),
         (RUNS + "go 1 ended heard node-left 1 ended 60", ""),
         (RUNS + "go 1 ended heard end", "describe 101"),
-        ("replaced-there heard2 written2 submitted2 heard2 failed", ENDED_TWO),  # not its node
-        (RUNS + "1 replaced", "break off Describe; tell slot 1.2 submitting"),  # 75
+        ("replaced-there heard2 submitted2 heard2 failed", ENDED_TWO),  # not its node
+        (RUNS + "1 replaced", "break off describe; tell slot 1.2 submitting"),  # 75
         # 78: from the go on a worker run without a rank is ended once, if not by itself
         (RUNS + "go-without", "describe 101"),
         (RUNS + "go-without go-without", ""),
@@ -196,16 +190,17 @@ SPARED = "1 running!:P heard 1 running heard"
         (RUNS + "go-without running 3.2 running", "cancel worker run 101 12.0"),
         ("go-unwanted", ""),
         # between two epochs nothing is ended, and nothing submitted for what the run goes without
-        (RUNS + "go pauses", "say EpochEnded"),
-        (RUNS + "go pauses-without", "say EpochEnded"),
-        (RUNS + "go pauses-unwanted", "say EpochEnded"),
+        (RUNS + "go pauses", EPOCH),
+        (RUNS + "go pauses-without", EPOCH),
+        (RUNS + "go pauses-unwanted", EPOCH),
         (RUNS + "go pauses arms-without", ""),
         (RUNS + "go pauses gathers", ""),
         (RUNS + "go pauses go-without", "describe 101"),
         # what is replaced there ends before the newer one is submitted, as its program may run
         (RUNS + "go pauses-replaced heard2", "describe 101"),
-        (RUNS + "go pauses-replaced heard2 running told 0.2 ended", "note 101 gone; " + INTENT_2),
+        (RUNS + "go pauses-replaced heard2 running told 0.2 ended", f"note 101 gone; {NEXT}"),
         # D14: one that cannot be ended is tried again ever more rarely
+        (RUNS + "go-replaced heard2 running told 75 silent 61 go-replaced", ""),
         (RUNS + STUCK, ""),  # nothing waits for it: nothing is said
         (RUNS + STUCK + " 59 go-without", ""),
         (RUNS + STUCK + " 61 go-without", "describe 101"),
@@ -215,7 +210,7 @@ SPARED = "1 running!:P heard 1 running heard"
     ],
 )
 def test_53_to_78_what_is_done_about_a_worker_run(script: str, then: str) -> None:
-    assert Drive.new().following().play(script, STEPS, QUIET) == then
+    assert Drive.new().following().play(script, STEPS, QUIET, then) == then
 
 
 @pytest.mark.parametrize(
@@ -223,45 +218,37 @@ def test_53_to_78_what_is_done_about_a_worker_run(script: str, then: str) -> Non
     [
         (Starter("slurm", 0.5), "0.5 running:n17", ""),  # 72: within a second it is not told
         # 76, 77: one that ends is told with its last line until the go
-        (KEEPS_LOGS.others, "1 failed:full", "note 101 gone; read last line 101"),
-        (KEEPS_LOGS.others, "1 failed:full line", "tell slot failed 101 full no image"),
-        (KEEPS_LOGS.others, "go node-left 1 failed", "note 101 gone; tell slot failed 101"),
-        (KEEPS_LOGS.others, "pauses 1 failed", "tell slot failed 101"),
-        (KEEPS_LOGS.others, "pauses-lost 1 failed", "note 101 gone; tell slot failed 101"),
+        (KEEPS_LOGS, "1 failed:full", "note 101 gone; read last line 101"),
+        (KEEPS_LOGS, "1 failed:full line", "tell slot failed 101 full, its last line: 'no image'"),
+        (KEEPS_LOGS, "1 failed:full 9.9", ""),
+        (KEEPS_LOGS, "1 failed:full 10", f"10: {UNREAD}; tell slot failed 101 full"),
+        (KEEPS_LOGS, "1 failed long-line", f"tell slot failed 101 its last line: '{'x' * 299}…'"),
+        (KEEPS_LOGS, "go node-left 1 failed", "note 101 gone; tell slot failed 101"),
+        (KEEPS_LOGS, "pauses 1 failed", "tell slot failed 101"),
+        (KEEPS_LOGS, "pauses-lost 1 failed", "note 101 gone; tell slot failed 101"),
         # 77: one that runs for a while and does not call is told again with its last line
-        (KEEPS_LOGS.others, "uncalled" + " 1 running" * 30, ""),
+        (KEEPS_LOGS, "uncalled" + " 1 running" * 30, ""),
         # what says that no other one would start is not submitted again
         (
-            KEEPS_LOGS.others,
+            KEEPS_LOGS,
             "1 failed:full cannot",
-            "tell slot failed 101 full rdzv: cannot start: no rdzv final",
+            f"tell slot failed 101 full, {CANNOT} final",
         ),
         (
-            KEEPS_LOGS.others,
+            KEEPS_LOGS,
             "uncalled" + " 1 running" * 31 + " cannot",
-            "tell slot running 101 rdzv: cannot start: no rdzv",
+            f"tell slot running 101 {CANNOT}",
         ),
-        (KEEPS_LOGS.others, "uncalled" + " 1 running" * 31, "read last line 101"),
-        (KEEPS_LOGS.others, "fresh" + " 1 running" * 31, ""),
-        (KEEPS_LOGS.others, "called" + " 1 running" * 31, ""),
+        (KEEPS_LOGS, "uncalled" + " 1 running" * 31, "read last line 101"),
+        (KEEPS_LOGS, "fresh" + " 1 running" * 31, ""),
+        (KEEPS_LOGS, "called" + " 1 running" * 31, ""),
     ],
 )
 def test_72_76_77_what_is_done_about_what_another_scheduler_says(
     starter: Starter, script: str, then: str
 ) -> None:
     drive = Drive.new(facts(others=starter)).following()
-    assert drive.play(RUNS + script, STEPS, QUIET) == then
-
-
-def resumed(one: SlotStatus, phase: Phase) -> Drive:
-    """A launch that was killed between two epochs, started again; slot 1 stands like this."""
-    drive = Drive.new(None, OnDisk(FORMER, own=(Left(ONE, SLURM, "101"),))).begin()
-    drive.answer(do.OpenFormer)
-    drive.status(slot(1), phase=phase, ended=ENDED)
-    drive.answer(do.CreateRun)
-    drive.answer(do.Establish)
-    drive.status(one, phase=phase, ended=ENDED)
-    return drive
+    assert drive.play(RUNS + script, STEPS, QUIET, then) == then
 
 
 GATHERS, ARMS, RESTARTS = Phase.GATHERING, Phase.ARMING, Phase.RESTARTING
@@ -289,22 +276,23 @@ def test_between_two_epochs_what_belongs_to_the_run_is_taken_up_again(
     one: SlotStatus, phase: Phase, *, is_looked_for: bool
 ) -> None:
     """And submitted again, where its worker run is gone with its launcher."""
-    drive = resumed(one, phase)
-    assert bool(drive.all_open(do.Find)) is is_looked_for
+    drive = Drive.new(facts(), Former(), Left(ONE, SLURM, "101"))
+    drive.resumed(one, phase=phase, ended=ENDED)
+    assert bool(drive.all_open("find")) is is_looked_for
     if is_looked_for:
         drive.found(ONE, None)
         drive.described(ONE, SlotState.ENDED)
-        assert drive.open(do.TellSlot).key == Key(1, 2)
+        assert drive.open("tell slot").key == Key(1, 2)
     else:  # at the go it is ended
-        assert drive.last[-1:] == [do.AskStatus(drive.id(do.AskStatus), 1, 2.0)]
+        assert drive.told[-1].words == "ask status 1 2.0"
         drive.status(one, phase=GO, ended=ENDED)
-        assert drive.open(do.Describe).key == ONE
+        assert drive.open("describe").key == ONE
 
 
 def test_what_a_person_has_to_start_is_said_once_it_is_submitted() -> None:
     drive = Drive.new(facts(others=MANUAL)).following()
-    says = "note 101; say StartsByHand 101; tell slot submitted 101"
-    assert drive.play(SENT + "submitted", STEPS, QUIET) == says
+    then = f"note 101; {BY_HAND}; tell slot submitted 101"
+    assert drive.play(SENT + "submitted", STEPS, QUIET, then) == then
 
 
 @pytest.mark.parametrize(
@@ -315,7 +303,7 @@ def test_what_a_person_has_to_start_is_said_once_it_is_submitted() -> None:
         (Left(ONE, NEVER_LOOKS, "101"), "missed", "describe 101"),
         (Left(ONE, NEVER_LOOKS, "101"), "missed queued", "note 101 whole; describe 101"),
         # one that a person starts is shown again, with the command
-        (Left(ONE, MANUAL, ""), "found", "note 101 whole; say StartsByHand 101; describe 101"),
+        (Left(ONE, MANUAL, ""), "found", f"note 101 whole; {BY_HAND}; describe 101"),
         # 67: one that is not there is submitted as the next generation, unless a signal came
         (Left(ONE, SLURM, ""), "missed", "tell slot 1.2 submitting"),
         (Left(ONE, SLURM, "101"), "missed unknown", "tell slot 1.2 submitting"),
@@ -327,29 +315,39 @@ def test_what_a_person_has_to_start_is_said_once_it_is_submitted() -> None:
         (Left(ONE, SLURM, "101"), "silent heard", ""),
         (Left(ONE, SLURM, "101"), "silent heard 1 silent heard 1", "1: find"),
         # 66, 68: one that is replaced meanwhile is ended
-        (Left(ONE, SLURM, "101"), "replaced", "break off Find; tell slot 1.2 submitting"),
-        (Left(ONE, SLURM, "101"), "replaced heard2", "describe 101; write intent 1.2"),
+        (Left(ONE, SLURM, "101"), "replaced", "break off find; tell slot 1.2 submitting"),
+        (Left(ONE, SLURM, "101"), "replaced heard2", f"{NEXT}; describe 101"),
     ],
 )
 def test_55_65_to_68_what_is_done_about_what_a_killed_launcher_has_left(
     left: Left, script: str, then: str
 ) -> None:
-    drive = Drive.new(None, OnDisk(FORMER, own=(left,))).begin()
-    drive.answer(do.OpenFormer)
-    drive.status(slot(1))
-    drive.answer(do.CreateRun)
-    drive.answer(do.Establish)
-    drive.status(slot(0), slot(1))
+    its = left.starter
+    drive = Drive.new(facts(others=its), Former(starter=its.name), left)
+    drive.resumed(slot(0), slot(1))
     drive.found(ZERO, None)
-    assert drive.open(do.TellSlot).key == Key(0, 2)  # 67: a child has died with its launcher
-    assert drive.play(script, STEPS, QUIET) == then
+    assert drive.open("tell slot").key == Key(0, 2)  # 67: a child has died with its launcher
+    assert drive.play(script, STEPS, QUIET, then) == then
+
+
+def test_66_what_one_that_is_taken_up_has_replaced_is_ended() -> None:
+    left = Left(ONE, SLURM, "100"), Left(Key(1, 2), SLURM, "101")
+    drive = Drive.new(facts(), Former(), *left).resumed(slot(1, 2, 2))
+    done = {one.words for one in drive.found(Key(1, 2), "101")}
+    assert done == {"note 1.2 101 whole", "describe 1.2 101", "describe 100"}
+
+
+def test_76_what_is_told_of_a_worker_run_is_cut_and_printable() -> None:
+    drive = Drive.new().submitting(ONE)
+    drive.submitted(ONE, "1" * 300)
+    assert len(drive.of("tell slot")[-1].of.handle) == 253
+    drive.heard(ONE)
+    drive.described(ONE, FAILED, "\x1b" + "x" * 700)
+    detail = drive.of("tell slot")[-1].of.detail
+    assert (len(detail), detail[:2]) == (600, "?x")
 
 
 # --- several of them
-
-
-def open_keys(drive: Drive, kind: type[Any]) -> list[Key]:
-    return [action.key for action in drive.all_open(kind)]
 
 
 def asked(numbers: range, told: int) -> Drive:
@@ -357,33 +355,27 @@ def asked(numbers: range, told: int) -> Drive:
     drive = Drive.new().following()
     drive.status(*(slot(number, 0, 1) for number in numbers))
     for number in numbers[:told]:
-        drive.answer(do.TellSlot, Key(number, 1))
+        drive.heard(Key(number, 1))
     return drive
 
 
 def test_56_a_local_worker_run_needs_no_ledger() -> None:
     drive = asked(range(1), 0)
-    assert drive.answer(do.TellSlot) == [do.Submit(drive.id(do.Submit), ZERO)]
-    told = News(SlotState.SUBMITTED, "77")
-    assert drive.submitted(ZERO, "77") == [do.TellSlot(drive.id(do.TellSlot), ZERO, told)]
+    assert [one.words for one in drive.heard(ZERO)] == ["submit 0.1"]
+    assert [one.words for one in drive.submitted(ZERO, "77")] == ["tell slot 0.1 submitted 77"]
 
 
 def test_56_sixteen_are_submitted_at_once_and_the_rest_when_a_place_is_free() -> None:
     drive = asked(range(1, 41), told=40)
     drive.status(slot(18, 1, 2))  # D11: it waits for its turn, and is not wanted any more
-    assert open_keys(drive, do.WriteIntent) == [Key(number, 1) for number in range(1, 17)]
-    for key in open_keys(drive, do.WriteIntent):
-        drive.answer(do.WriteIntent, key)
-    assert len(drive.all_open(do.Submit)) == 16
+    assert drive.open_keys("submit") == [Key(number, 1) for number in range(1, 17)]
+    assert len(drive.of("write intent")) == 16
     for number in (1, 2):
         drive.submitted(Key(number, 1), "101")
-    assert open_keys(drive, do.WriteIntent) == [Key(17, 1), Key(19, 1)]
-    for left in range(36, 15, -1):  # as one is answered, the next one begins
-        key = open_keys(drive, do.WriteIntent)[0]
-        drive.answer(do.WriteIntent, key)
-        drive.submitted(key, "101")
-        under_way = len(drive.all_open(do.Submit)) + len(drive.all_open(do.WriteIntent))
-        assert under_way == min(16, left)
+    assert drive.open_keys("submit")[-2:] == [Key(17, 1), Key(19, 1)]
+    for left in range(36, 0, -1):  # as one is answered, the next one begins
+        drive.submitted(drive.open_keys("submit")[0], "101")
+        assert len(drive.all_open("submit")) == min(16, left)
 
 
 @pytest.mark.parametrize(
@@ -391,47 +383,52 @@ def test_56_sixteen_are_submitted_at_once_and_the_rest_when_a_place_is_free() ->
     [
         Drive.signal,
         lambda drive: drive.came(over(*(slot(n, 0, 1) for n in range(1, 41)), left=False)),
-        lambda drive: drive.refuse(do.AskStatus, FOREIGN),
+        lambda drive: drive.refuse("ask status", FOREIGN),
     ],
     ids=["signal", "result", "failure"],
 )
 def test_d11_nothing_that_waits_for_its_turn_is_submitted_after_the_end_has_begun(
     end: Callable[[Drive], object],
 ) -> None:
-    drive = asked(range(1, 41), told=30)
-    for key in open_keys(drive, do.WriteIntent)[:8]:
-        drive.answer(do.WriteIntent, key)
-    written = len(drive.of(do.WriteIntent))
+    """Nor what waits for its ledger."""
+    drive = asked(range(1, 41), told=8)
+    unwritable(drive, "full")
+    for number in range(9, 31):
+        drive.heard(Key(number, 1))
+    written = len(drive.of("write intent"))
     end(drive)
-    assert len(drive.of(do.WriteIntent)) == written  # none begins in the place of another one
-    for key in open_keys(drive, do.Submit):
+    drive.breaks.clear()
+    for key in drive.open_keys("submit"):
         drive.submitted(key, "7")
     drive.wait(1.0)
-    assert len(drive.of(do.Submit)) == 8
-    assert drive.all_open(do.WriteIntent) == []
+    assert len(drive.of("submit")) == 8
+    assert len(drive.of("write intent")) == written == 16
 
 
 def test_what_the_run_goes_without_before_its_submission_gives_its_place_back() -> None:
     """The ledger cannot be written when it goes: nothing was submitted, and nothing is looked for
     or said to exist; a node that is lost later has a place for its next worker run."""
-    drive = asked(range(1, 41), told=30)
-    for key in open_keys(drive, do.WriteIntent)[:6]:
-        drive.take(said.NotWritten(drive.id(do.WriteIntent, key), "disk full"))
+    drive = asked(range(1, 41), told=0)
+    unwritable(drive, "full")
+    for number in range(1, 31):
+        drive.heard(Key(number, 1))
     rows = [slot(n, 1, 1, node=40 - n if n > 38 else None) for n in range(1, 41)]
     done = drive.status(*rows, phase=GO, on_node_loss="replace")
-    keys = {Key(number, 1) for number in range(1, 17)}
-    assert keys <= {one.key for one in done if isinstance(one, do.Note) and one.gone}
-    assert [one.key.slot for one in done if isinstance(one, do.TellSlot)] == [*range(1, 39)]
-    assert {one.news.state for one in done if isinstance(one, do.TellSlot)} == {SlotState.ENDED}
-    assert drive.all_open((do.Find, do.WriteIntent)) == []
+    gone = [one.key for one in done if one.words.endswith("gone")]
+    assert gone == [Key(number, 1) for number in range(1, 17)]
+    told = [one for one in done if one.kind == "tell slot" and one.of]
+    assert [one.key for one in told] == [Key(number, 1) for number in range(1, 39)]
+    assert {one.of.state for one in told} == {SlotState.ENDED}
     for number in range(1, 39):
-        drive.answer(do.TellSlot, Key(number, 1))
+        drive.heard(Key(number, 1))
     rows[38] = slot(39, 1, 2, its=LOST, awaited=True)
     drive.status(*rows, phase=GO, on_node_loss="replace")
-    drive.answer(do.TellSlot, Key(39, 2))
-    drive.wait(70.0)
-    assert open_keys(drive, do.WriteIntent) == [Key(39, 2)]
-    assert [one for one in drive.of(do.Say) if not isinstance(one.sentence, LedgerUnwritable)] == []
+    drive.heard(Key(39, 2))
+    assert {one.key for one in drive.wait(70.0)} == {Key(39, 2)}
+    drive.breaks.clear()
+    drive.wait(1.0)
+    assert drive.open_keys(("find", "submit")) == [Key(39, 2)]
+    assert [words for words in drive.said() if "cannot be written" not in words] == []
 
 
 @pytest.mark.parametrize(
@@ -444,17 +441,21 @@ def test_71_a_scheduler_that_serves_others_is_asked_less_often(
     drive.running(*(Key(number, 1) for number in range(slots)))
     for seconds, count in ((pause - 0.01, 0), (0.02, slots)):
         done = drive.wait(seconds)
-        assert len([action for action in done if isinstance(action, do.Describe)]) == count
+        assert len([one for one in done if one.kind == "describe"]) == count
 
 
-def test_a_worker_run_that_goes_on_after_all_has_not_failed() -> None:
+@pytest.mark.parametrize(
+    ("script", "explains"),
+    [
+        ("2 failed:down heard", True),
+        ("2 failed:down heard 2 running heard", False),
+        ("2 failed:down heard 2 running heard 2 failed:down heard", True),
+    ],
+)
+def test_a_worker_run_that_goes_on_after_all_has_not_failed(script: str, explains: bool) -> None:
     """Its node was there meanwhile, and so its scheduler was not believed."""
-    drive = Drive.new().running(ONE)
-    drive.status(slot(1, its=NodeState.RUNNING, node=5), phase=GO)
-    said = []
-    for state in (FAILED, RUNNING, FAILED):
-        drive.wait(2.0)
-        drive.described(ONE, state, "node n7 is down")
-        drive.answer(do.TellSlot, ONE)
-        said.append(drive.machine.slots.shared.words_of_end(1))
-    assert said == ["node n7 is down", "", "node n7 is down"]
+    ends = "node-lost running 3.2 running told 0.4 ended " + "explained " * explains + "closed"
+    says = ", the scheduler reports: down" * explains
+    then = f"close board; write result node_lost node 1 failed{says}; end"
+    drive = Drive.new().following()
+    assert drive.play(f"{RUNS} go {script} {ends}", STEPS, QUIET) == then

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -19,6 +20,7 @@ import pytest
 import yaml
 
 from launcher.plan.plan import HIDDEN, Submission
+from launcher.processes import OwnProcesses
 from launcher.schedulers.contract import Scheduler, SchedulerContext
 from launcher.schedulers.description import Description
 from launcher.schedulers.external import ExternalScheduler
@@ -98,6 +100,26 @@ async def test_a_local_worker_run_gets_its_words_and_the_launchers_environment_a
     del found["env"]["RDZV_JOIN_FILE"]
     found["env"].pop("LC_CTYPE", None)  # Python's own, where no locale is set
     assert found["env"] == environ | {"A": "on", "B": "1", "HOME": "/h"}
+
+
+async def test_67_102_a_local_worker_run_ends_with_its_launcher_and_no_later_one_finds_it(
+    folder: Path,
+) -> None:
+    started = list[list[str]]()
+
+    class Processes(OwnProcesses):
+        async def start(self, argv: Any, environ: Any, **how: Any) -> Any:
+            started.append(argv)
+            return SimpleNamespace(pid=4711, returncode=None)
+
+    run = own_run(spec("rdzv", "worker", "--", "true"))
+    scheduler = LocalScheduler(SchedulerContext(folder, os.environ, processes=Processes()))
+    handle = await scheduler.submit(run, join_text(1))
+    assert started[0][-5:] == ["worker", "--parent", str(os.getpid()), "--", "true"]
+    assert await scheduler.find(run) == handle == "4711"
+    later = local(folder)
+    assert await later.find(run) is None
+    assert (await later.describe(run, handle)).state is SlotState.ENDED
 
 
 async def test_a_local_worker_run_gets_what_is_passed_on_and_its_spec_counts_more(

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from launcher.run.shell import end_left
+from launcher.launch.recovery import end_left
 from launcher.schedulers.contract import NothingSubmitted, SchedulerContext
 from rendezvous.talk.credentials import registry_credential
 from rendezvous.talk.join_string import RegistryPlace, RegistryString, group_token_text
@@ -139,7 +139,7 @@ async def what_a_killed_launcher_has_left_is_ended_by_a_person(world: ShellWorld
     slurm.fails["submit 2.1"] = [SchedulerError("it timed out")]
     more = SKEWED | {"local_node": False, "nproc_per_node": "2", "submit_retries": 0}
     async with world.launched(scheduler="slurm", **more) as task:
-        await world.until(lambda: world.has("* SubmitFailed"))
+        await world.until(lambda: world.has("state=failed detail=it timed out"))
         task.cancel()
     entry = next(one for one in ledger.entries() if one.run.slot == 1)
     other = replace(entry.run, slot=0, generation=7, name="rdzv-older-0-7")

@@ -8,7 +8,7 @@ import pytest
 
 from launcher.plan.plan import Spec
 from launcher.plan.spec_command import without_rdzv
-from launcher.run.preparation import prepare
+from launcher.prepare.preparation import prepare
 from launcher.schedulers.catalog import known_schedulers, scheduler_entry
 from launcher.schedulers.shipped import specs_folder
 from launcher.settings import LaunchSettings

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
+from launcher.launch.lifecycle import CANNOT_START
 from launcher.plan.plan import HIDDEN, Here, Plan, Site, Spec
 from launcher.plan.template import form_of, placeholders
-from launcher.run.describing import CANNOT_START
 from launcher.schedulers.catalog import known_schedulers, scheduler_entry
 from launcher.schedulers.contract import Scheduler, SchedulerContext
 from launcher.schedulers.profile import ProfileScheduler

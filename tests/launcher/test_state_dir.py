@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
+from launcher.launch.recovery import end_left
 from launcher.plan.plan import Submission, WorkerRun
 from launcher.plan.template import Value
-from launcher.run.shell import end_left
 from launcher.schedulers.contract import SchedulerContext
 from launcher.schedulers.manual import ManualScheduler
 from launcher.state import state_dir
@@ -124,7 +124,29 @@ def test_12_a_disk_without_room_is_told_and_the_folder_given_back(
     assert not state.is_held()
     room.free += 1
     state.acquire()
+    assert (mode(state.path), mode(state.logs)) == (0o700, 0o700)
     state.release()
+
+
+@pytest.mark.parametrize("whose", ["a link", "somebody else's"])
+def test_12_a_folder_that_others_could_change_is_refused_and_left_as_it_is(
+    whose: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = StateDir(tmp_path / "rdzv", "llama")
+    there = tmp_path / "there" if whose == "a link" else state.path
+    for folder in (tmp_path / "rdzv", there):
+        folder.mkdir()
+    there.chmod(0o750)
+    if whose == "a link":
+        state.path.symlink_to(there)
+    else:
+        others = SimpleNamespace(st_uid=os.getuid() + 1)  # that of what this process makes there
+        monkeypatch.setattr("os.fstat", lambda fd: others)
+    assert refused(state) == (
+        f"the state directory {state.path} is {whose}; "
+        "remove it, or choose another one with --state-dir or RDZV_STATE_DIR"
+    )
+    assert (mode(there), list(there.iterdir())) == (0o750, [])
 
 
 # ---- who holds it -------------------------------------------------------------------------------
@@ -151,6 +173,18 @@ def test_a_launcher_that_has_just_taken_the_run_is_named_all_the_same(
     named = lambda _: (state.path / "lock").write_text("pid 7 on h7")  # noqa: E731
     monkeypatch.setattr("time.sleep", named)
     assert "is being launched by pid 7 on h7, started" in refused(other)
+
+
+def test_13_a_holder_without_a_name_is_another_process_after_a_second(
+    state: StateDir, other: StateDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr("time.monotonic", lambda: clock.now)
+    monkeypatch.setattr("time.sleep", lambda seconds: setattr(clock, "now", clock.now + seconds))
+    os.truncate(state.path / "lock", 0)
+    assert "is being launched by another process, started" in refused(other)
+    looks, names = 0.2, 1.0  # whether it is held, and by whom
+    assert looks + names < clock.now < looks + names + 0.1
 
 
 def test_looking_whether_it_is_held_neither_makes_nor_takes_it(tmp_path: Path) -> None:

@@ -13,10 +13,10 @@ from typing import Any, ClassVar, cast
 
 import pytest
 
+from launcher.launch.environment import Child, LaunchEnvironment, Socket
 from launcher.plan.plan import Plan, Submission, WorkerRun
+from launcher.prepare.preparation import Preparation, prepare
 from launcher.run.command import launch
-from launcher.run.environment import Child, LaunchEnvironment, Socket
-from launcher.run.preparation import Preparation, prepare
 from launcher.schedulers.contract import Scheduler, SchedulerContext, Trouble, unheard
 from launcher.schedulers.description import Description
 from launcher.settings import LaunchSettings

@@ -115,6 +115,10 @@ def always(value: Any) -> Function:
 nothing = always(None)
 
 
+async def nothing_awaited(*_args: Any, **_more: Any) -> None:
+    """Nothing, of what is awaited."""
+
+
 def put(whole: Any, **values: Any) -> Any:
     """Set attributes; returns what has them."""
     for name, value in values.items():
@@ -140,6 +144,16 @@ def first(*values: Any) -> Any:
 def last(*values: Any) -> Any:
     """The last one, after the effects of those before."""
     return values[-1]
+
+
+def awaited(change: Function) -> Function:
+    """For `wrap` of what is awaited: what comes of it is what this function makes of it, which is
+    given that before the other arguments."""
+
+    async def call(real: Function, *args: Any, **more: Any) -> Any:
+        return change(await real(*args, **more), *args, **more)
+
+    return call
 
 
 def while_set(whole_of: Function, **values: Any) -> Function:

@@ -14,10 +14,12 @@ from tests.simulation.planting import (
     Bug,
     Part,
     always,
+    awaited,
     by_name,
     constant,
     given,
     nothing,
+    nothing_awaited,
     put,
     replace,
     while_set,
@@ -83,6 +85,14 @@ def test_functions_that_wait_or_close_over_something_are_changed() -> None:
         assert step() == -2
     assert asyncio.run(later(4)) == 4
     assert step() == 3
+
+
+def test_what_is_awaited_is_changed_and_may_be_nothing() -> None:
+    with planted(wrap(HERE + "later", awaited(lambda found, number: found + number))):
+        assert asyncio.run(later(4)) == 8
+    with planted(replace(HERE + "later", nothing_awaited)):
+        assert asyncio.run(later(4)) is None
+    assert asyncio.run(later(4)) == 4
 
 
 def test_two_changes_of_one_function_both_hold() -> None:

@@ -19,8 +19,8 @@ DRIVEN += ["program", "registry", "scheduler", "stream"]
 OF_THE_PRODUCT = {
     f"{package}.{name}"
     for package, names in {
-        "launcher.run": "clearing course desk effects ending following ground leaving machine "
-        "registry_child shell slots submitting",
+        "launcher.launch": "background context ending following hosts keeping launch lifecycle "
+        "recovery registry result run_view slot_run worker_runs",
         "rendezvous.talk": "dialling retry",
         "worker.agent": "attempt fencing following joining leaving node reports session shell "
         "watching",

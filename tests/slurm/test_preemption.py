@@ -54,7 +54,7 @@ def test_a_preemption_is_the_cause_in_slurms_words(
         cluster.ask("scancel", other)
         until(lambda: not cluster.jobs(), LIMIT_SECONDS)
     assert outcome.code == ExitCode.PREEMPTED, outcome.err
-    assert "; slurm preempted its worker run: PREEMPTED: n" in outcome.last_line
+    assert "; the scheduler preempted its worker run: PREEMPTED: n" in outcome.last_line
     result = json.loads((tmp_path / "state" / "r" / "result.json").read_text())
     assert (result["code"], result["exit_code_of"]) == ("preempted", "rdzv")
 
@@ -149,7 +149,7 @@ def test_a_job_requeues_itself_after_a_worker_run_was_preempted(
     with requeueing(cluster, tmp_path, others="--partition=again --nodelist=n1") as job:
         job.wait_until_running()
         other = cluster.occupy(1, "--partition=urgent", "--nodelist=n1")
-        job.wait_for("slurm preempted its worker run: PREEMPTED: n1")
+        job.wait_for("the scheduler preempted its worker run: PREEMPTED: n1")
         cluster.ask("scancel", other)
         said = job.end_well()
     assert "; exit code 88 (rdzv's)" in said

@@ -12,7 +12,7 @@ import pytest
 from features.metrics import FILE, TOPIC, launcher
 from features.metrics.view import read_metrics
 from features.metrics.wire import MetricLine, RunMetrics
-from launcher.run.port import LauncherPort
+from launcher.launch.port import LauncherPort
 from rendezvous.channel import Published
 from rendezvous.talk.client import RegistryClient
 from rendezvous.wire.errors import Unavailable
@@ -100,6 +100,19 @@ def test_progress_is_shown_once_a_minute(tmp_path: Path) -> None:
     assert [words.split(",")[0] for words in kept.shown] == [
         *("progress: step 2", "progress: step 61", "progress: step 121"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("size", "is_full"), [((256 << 20) - 1_000, False), ((256 << 20) - 10, True)]
+)
+def test_52_metrics_are_kept_up_to_256_mib(size: int, tmp_path: Path, *, is_full: bool) -> None:
+    kept = Kept(tmp_path)
+    file = kept.state.path / FILE
+    with file.open("wb") as made:
+        made.truncate(size)
+    run_virtually(launcher.MetricsFile(kept.port).fetch())
+    assert size < file.stat().st_size < size + 1_000
+    assert (f"{file} has 256 MB: rdzv keeps no more metrics" in kept.shown) is is_full
 
 
 @pytest.mark.parametrize("how", ["full", "unwritable"])

@@ -3,245 +3,305 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from math import inf
-from typing import Any
+from typing import Any, NoReturn
 
-from launcher.run import inputs
-from launcher.run.ground import Search
-from launcher.run.values import ChildLost, Key, NotCreated, Resumed, Silent, StorageLost, Why
+from launcher.launch.ending import COMMANDS_AT_ONCE
+from launcher.launch.lifecycle import SUBMITS_AT_ONCE
+from launcher.launch.slot_run import SlotRun, Step
+from launcher.plan.plan import LOCAL
 from launcher.schedulers.description import OVER
-from rendezvous.wire.errors import ExitCode
+from rendezvous.compat import timeout
+from rendezvous.wire.errors import ExitCode, RegistryLost, SchedulerError, StorageFull
 from rendezvous.wire.run import Phase
 from tests.simulation.planting import (
     Bug,
     Function,
     always,
+    awaited,
     but,
     constant,
-    first,
     given,
     last,
     nothing,
+    nothing_awaited,
     put,
     replace,
+    while_set,
     wrap,
 )
 
 
-def _older(replacing: Any, key: Key) -> list[Key]:
-    return [each for each in replacing.shared.of_slot[key.slot] if each < key]
+class _Wall(asyncio.Semaphore):
+    """A gate that nobody opens again."""
+
+    def release(self) -> None:
+        pass
+
+
+def _with(**values: Any) -> Function:
+    """Make it with these attributes."""
+    return lambda real, whole, *rest: last(real(whole, *rest), put(whole, **values), None)
+
+
+async def _reads_again(real: Function, following: Any) -> Any:
+    """Read the events, and forget up to which one."""
+    seen = following._seen
+    try:
+        return await real(following)
+    finally:
+        following._seen = seen
+
+
+async def _starts_once(process: Any) -> None:
+    """Start the registry, and do not look whether it ends."""
+    await process._start()
+
+
+async def _begins_anew(recovery: Any, *_: object) -> NoReturn:
+    """Take up nothing, and ask nobody."""
+    raise recovery._silent()
+
+
+async def _forgets(real: Function, launch: Any, registry: Any, runs: Any, following: Any) -> None:
+    """Forget the result where something fails after it."""
+    try:
+        await real(launch, registry, runs, following)
+    except BaseException:
+        if following.status is not None:
+            following.status = but(following.status, result=None)
+        raise
+
+
+def _fails(kind: type) -> Function:
+    """A launch that ends of this fails."""
+
+    def result_of(real: Function, error: Exception, *rest: object) -> Any:
+        result = real(error, *rest)
+        return but(result, exit_code=int(ExitCode.FAILED)) if isinstance(error, kind) else result
+
+    return result_of
 
 
 def _release_as_if(**said: object) -> Function:
     """Release as if this was so of every slot."""
+    def view(runs: Any) -> Any:
+        seen = runs._runs.view
+        return but(seen, slots={n: but(slot, **said) for n, slot in seen.slots.items()})
 
-    def release(real: Function, slots: Any, now: float) -> None:
-        seen = slots.shared.seen
-        slots.shared.seen = {n: but(slot, **said) for n, slot in seen.items()}
-        real(slots, now)
-        slots.shared.seen = seen
-
-    return release
+    return while_set(lambda runs: runs._runs, view=view)
 
 
-def _fails(*kinds: type) -> Function:
-    """A launch that ends of these fails."""
-
-    def error(real: Function, failure: object, names: object) -> tuple[Any, ...]:
-        code, exit_code, *words = real(failure, names)
-        return code, ExitCode.FAILED if isinstance(failure, kinds) else exit_code, *words
-
-    return error
+def _older(runs: Any, run: Any) -> list[Any]:
+    found: list[Any] = runs._runs.older(run)
+    return found
 
 
-def _looked(real: Function, slots: Any, key: Key, run: Any, said: Any, now: float) -> None:
-    """Nothing is ever found."""
-    if isinstance(said, inputs.Found) and said.handle:
-        run.handle, said = "", but(said, handle=None)
-    real(slots, key, run, said, now)
+def _surely(said: object, lifecycle: Any, run: Any) -> object:
+    """Where its submission has failed, it is not there."""
+    if isinstance(said, SchedulerError):
+        put(run, gone=True).note(lifecycle._ledger)
+    return said
+
+
+async def _tells_beside(real: Function, *rest: Any, **more: Any) -> None:
+    """Tell the registry of an intent, and wait for no answer."""
+    reporting = asyncio.ensure_future(real(*rest, **more))
+    if more.get("is_intent"):
+        reporting.add_done_callback(lambda told: told.cancelled() or told.exception())
+    else:
+        await reporting
+
+
+async def _writes_once(real: Function, runs: Any, run: Any) -> None:
+    """Go on after the first try to write it down."""
+    with suppress(TimeoutError):
+        async with timeout(0.1):
+            await real(runs, run)
+
+
+async def _ends_nothing(real: Function, runs: Any) -> None:
+    """Take what is elsewhere for gone."""
+    for run in runs._runs.all():
+        run.gone = run.gone or run.starter != LOCAL
+    await real(runs)
+
+
+async def _submits_again(lifecycle: Any, run: Any) -> None:
+    """Submit the next generation, and look for nothing."""
+    run.step, run.task = Step.INACTIVE, None
+    lifecycle._owner.submit_again(run.slot, run.generation + 1)
+
+
+async def _looks_in_vain(real: Function, lifecycle: Any, run: Any) -> tuple[None, None]:
+    """Find nothing."""
+    await real(lifecycle, run)
+    put(run, handle="")
+    return None, None
 
 
 _STARTING_AND_FOLLOWING = (
     Bug("launch: creation is tried for ever",
-        wrap("launcher.run.course:Course._not_created",
-             lambda real, course, *rest: real(put(course, until=inf), *rest))),
+        constant("launcher.launch.registry:CREATE_SECONDS", inf)),
     Bug("launch: creation is tried once",
-        wrap("launcher.run.course:Course._not_created",
-             lambda real, course, *rest: real(put(course, until=-inf), *rest))),
+        constant("launcher.launch.registry:CREATE_SECONDS", -inf)),
     Bug("launch: events are shown again",
-        wrap("launcher.run.following:Following.events_ended",
-             lambda real, following, *rest: put(
-                 following, events_after=first(following.events_after, real(following, *rest))))),
+        wrap("launcher.launch.following:Following._read_events", _reads_again)),
     Bug("launch: a resumed launch shows all again",
-        given("launcher.run.actions:FollowEvents.__init__", after=0,
-              within="launcher.run.following:Following.begin")),
+        given("launcher.launch.following:Following.until_result", seen=0)),
     Bug("launch: a silent registry is given up at once",
-        wrap("launcher.run.following:Following.unanswered",
-             lambda real, following, *rest: real(put(following, last_try=True), *rest))),
+        replace("launcher.launch.following:Following._is_last_try", always(True))),
     Bug("launch: a silent registry is awaited for ever",
-        replace("launcher.run.following:Following.ask_again",
-                lambda following, _now: following._ask())),
+        replace("launcher.launch.following:Following._is_last_try", always(False))),
     Bug("launch: the journal is awaited for ever",
-        wrap("launcher.run.following:Following.check_storage",
-             lambda real, following, now: real(put(
-                 following, status=but(following.status, unwritten_seconds=0.0)), now))),
+        wrap("launcher.launch.following:Following._check_storage",
+             lambda real, following, status: real(following, but(status, unwritten_seconds=0.0)))),
     Bug("launch: resumes what runs",
-        wrap("launcher.run.ground:Grounding._asked",
-             lambda real, ground, status, now: real(
-                 ground, but(status, phase=Phase.ARMING) if status.phase is Phase.RUNNING
-                 else status, now))),
+        wrap("launcher.launch.recovery:Recovery._why_ended",
+             lambda real, recovery, record, status: real(
+                 recovery, record, but(status, phase=Phase.ARMING)))),
     Bug("launch: resumes with another scheduler",
-        wrap("launcher.run.ground:Grounding._asked",
-             lambda real, ground, *rest: real(put(ground, found=but(
-                 ground.found, former=but(ground.found.former, fingerprint="",
-                                              starter=ground.wanted.starter))), *rest))),
+        wrap("launcher.launch.recovery:Recovery._why_ended",
+             lambda real, recovery, record, status: real(
+                 recovery, but(record, fingerprint="",
+                               scheduler=recovery._prepared.settings.starter), status))),
     Bug("launch: never resumes",
-        replace("launcher.run.ground:Grounding.begin",
-                lambda ground, now: ground._anew(Why.SILENT, now))),
+        replace("launcher.launch.recovery:Recovery._resume_former", _begins_anew)),
     Bug("launch: a former port is tried once",
-        wrap("launcher.run.ground:Grounding._not_opened",
-             lambda real, ground, *rest: real(put(ground, until=-inf), *rest))),
+        constant("launcher.launch.recovery:OPEN_SECONDS", -inf)),
     Bug("launch: a former run goes on",
-        replace("launcher.run.ground:Grounding._end_run",
-                lambda ground, why, now: put(
-                    ground, step=Search.CANCELLING, why=why)._close(now))),
+        replace("launcher.launch.recovery:Recovery._end_run", _begins_anew)),
     Bug("launch: a resumed launch skips an event",
-        wrap("launcher.run.ground:Grounding._make",
-             lambda real, ground, made: real(
-                 ground, Resumed(made.seen + 1) if isinstance(made, Resumed) else made))),
+        wrap("launcher.launch.recovery:Recovery._resume",
+             lambda real, recovery, *rest: last(
+                 real(recovery, *rest), put(recovery, seen=recovery.seen + 1), None))),
     Bug("launch: a registry is started once",
-        replace("launcher.run.registry_child:RegistryChild.ended",
-                lambda child, *_: child.let_go())),
+        replace("launcher.launch.registry:RegistryProcess._supervise", _starts_once)),
     Bug("launch: a registry is started for ever",
-        constant("launcher.run.registry_child:MOST_STARTS", inf)),
+        constant("launcher.launch.registry:MOST_STARTS", inf)),
     Bug("launch: a registry is started after the end",
-        replace("launcher.run.registry_child:RegistryChild.let_go", nothing)),
+        replace("launcher.launch.registry:RegistryProcess.let_go", nothing)),
 )
 
 _LEAVING_AND_ENDING = (
     Bug("launch: remains are not ended",
-        replace("launcher.run.ending:Endings.begin", nothing,
-                within="launcher.run.clearing:Clearing.begin")),
+        wrap("launcher.launch.recovery:Orphans.end",
+             lambda real, left, *rest: real(put(left, runs=[]), *rest))),
     Bug("launch: the ledger is forgotten",
-        replace("launcher.run.clearing:Clearing.kept",
-                lambda clearing: tuple(one.name for one in clearing.unknown))),
+        wrap("launcher.launch.recovery:Orphans.end",
+             awaited(lambda _kept, left, *_: [*left.unknown]))),
     Bug("launch: unknown schedulers are forgotten",
-        replace("launcher.run.clearing:Clearing.kept",
-                lambda clearing: tuple(one.key.former for one in clearing.unended))),
+        wrap("launcher.launch.recovery:Orphans.end",
+             awaited(lambda kept, left, *_: [one for one in kept if one not in left.unknown]))),
     Bug("launch: former remains are not named",
-        replace("launcher.run.clearing:Clearing.say_kept", nothing)),
+        wrap("launcher.launch.ending:by_slot",
+             lambda real, runs: [one for one in real(runs) if isinstance(one, SlotRun)])),
     Bug("launch: the last events are missing",
-        replace("launcher.run.course:Course._part", lambda course, now: course.end(now))),
+        wrap("launcher.launch.following:Following.part",
+             lambda real, following, result: real(put(following, _events=None), result))),
     Bug("launch: a known result is lost",
-        wrap("launcher.run.course:Course.fail",
-             lambda real, course, *rest, **more: real(put(course, verdict=None), *rest, **more))),
+        wrap("launcher.launch.launch:Launch._until_left", _forgets)),
     Bug("launch: no hurry at schedulers",
-        replace("launcher.run.end_of_all:EndOfAll.hurry", nothing)),
+        replace("launcher.launch.worker_runs:WorkerRuns.hurry", nothing)),
     Bug("launch: nodes hear of no failure",
-        given("launcher.run.course:Course.give_up", told=False)),
+        replace("launcher.launch.launch:Launch._report_failure", nothing_awaited)),
     Bug("launch: nobody says what is left",
-        replace("launcher.run.ending:say_left", nothing,
-                within="launcher.run.course:Course.close")),
+        wrap("launcher.launch.ending:by_slot",
+             lambda real, runs: [one for one in real(runs) if not isinstance(one, SlotRun)])),
     Bug("launch: the result is not written",
         replace("launcher.state.state_dir:StateDir.write_result", nothing)),
     Bug("launch: nothing is ended",
-        wrap("launcher.run.runs:Runs.end",
-             lambda real, runs, key, *rest, **more:
-                 runs.runs[key].is_local and real(runs, key, *rest, **more),
-             within="launcher.run.end_of_all:EndOfAll.settle")),
+        wrap("launcher.launch.worker_runs:WorkerRuns.end_all", _ends_nothing)),
     Bug("launch: the first command is believed",
-        wrap("launcher.run.ending:Endings._rest",
-             lambda real, endings, key, end, now:
-                 endings._finish(key, end, gone=True) if end.told_at == now
-                 else real(endings, key, end, now))),
-    Bug("launch: one look is enough", constant("launcher.run.ending:LOOKS", 1)),
-    Bug("launch: no grace",
-        given("launcher.run.actions:CancelWorkerRun.__init__", grace=0.0)),
-    Bug("launch: endings are never given up", constant("launcher.run.ending:LIMIT_SECONDS", inf)),
+        wrap("launcher.launch.ending:Endings._look",
+             awaited(lambda gone, _endings, _run, end: end.cancelled_at is not None or gone))),
+    Bug("launch: one look is enough", constant("launcher.launch.ending:LOOKS", 1)),
+    Bug("launch: no grace", given("launcher.launch.ending:Endings.__init__", grace=0.0)),
+    Bug("launch: endings are never given up",
+        constant("launcher.launch.ending:LIMIT_SECONDS", inf)),
     Bug("launch: endings are given up at once",
-        wrap("launcher.run.ending:Endings._is_late",
-             lambda real, endings, end, now: end.told_at is not None
-             if end.hurried_at is None else real(endings, end, now))),
+        wrap("launcher.launch.ending:Endings._is_late",
+             lambda real, endings, end: end.cancelled_at is not None
+             if end.hurried_at is None else real(endings, end))),
     Bug("launch: the queue of commands stands",
-        replace("launcher.run.ending:Endings._free", lambda _endings, end: put(end, id=None))),
-    Bug("launch: nodes are awaited for ever", constant("launcher.run.leaving:LEAVE_SECONDS", inf)),
+        wrap("launcher.launch.ending:Endings.__init__",
+             lambda real, endings, grace: _with(_commands=_Wall(COMMANDS_AT_ONCE))(
+                 real, endings, grace))),
+    Bug("launch: nodes are awaited for ever",
+        constant("launcher.launch.following:LEAVE_SECONDS", inf)),
     Bug("launch: nodes are not awaited",
-        wrap("launcher.run.leaving:Leaving.may_go",
-             lambda real, leaving, now: real(leaving, now) or not leaving._awaits_others(
-                 leaving.following.status, now))),
+        replace("launcher.launch.following:Following._awaits_nodes", always(False))),
     Bug("launch: late nodes of a group are left alone",
-        replace("launcher.run.leaving:Leaving._awaits_others", always(False))),
+        replace("launcher.launch.following:Following._awaits_others", always(False))),
     Bug("launch: submits after a signal",
-        replace("launcher.run.submitting:Submitting.stop", nothing,
-                within="launcher.run.machine:Machine._signal")),
+        replace("launcher.launch.worker_runs:WorkerRuns.stop", nothing,
+                within="launcher.launch.launch:Launch._on_signal")),
     Bug("launch: a signal is forgotten",
-        replace("launcher.run.machine:Machine._cancel", nothing,
-                within="launcher.run.machine:Machine._signal")),
+        replace("launcher.launch.launch:Launch._cancel", nothing_awaited)),
     Bug("launch: a cancel is tried for ever",
-        wrap("launcher.run.machine:Machine._cancelled",
-             lambda real, machine, *rest: real(put(machine, cancel_until=inf), *rest))),
+        constant("launcher.launch.launch:CANCEL_SECONDS", inf)),
     Bug("launch: a second signal is as the first",
-        replace("launcher.run.course:Course.at_once", nothing,
-                within="launcher.run.machine:Machine._signal")),
+        replace("launcher.launch.launch:Launch._at_once", nothing,
+                within="launcher.launch.launch:Launch._on_signal")),
     Bug("launch: signals exit as cancelled",
-        wrap("launcher.run.words:result_of",
-             lambda real, verdict, names: real(but(verdict, signal=None), names))),
+        replace("launcher.launch.result:by_signal", lambda result, *_: result)),
     Bug("launch: any result exits by its signal",
-        wrap("launcher.run.words:result_of",
-             lambda real, verdict, names: but(
-                 real(verdict, names),
-                 **{"exit_code": 128 + verdict.signal} if verdict.signal else {}))),
+        wrap("launcher.launch.result:by_signal",
+             lambda real, result, run, number: but(
+                 real(result, run, number), exit_code=128 + number))),
     Bug("launch: a full journal exits as failed",
-        wrap("launcher.run.words:_error", _fails(StorageLost))),
+        wrap("launcher.launch.result:result_of_error", _fails(StorageFull))),
     Bug("launch: a silent registry exits as failed",
-        wrap("launcher.run.words:_error", _fails(NotCreated, Silent, ChildLost))),
+        wrap("launcher.launch.result:result_of_error", _fails(RegistryLost))),
 )
 
 _WORKER_RUNS = (
     Bug("launch: an ill word is believed",
-        replace("launcher.run.describing:_is_believed_over",
-                lambda run, generation, found, slot: found.state in OVER)),
+        replace("launcher.launch.lifecycle:_is_believed_over",
+                lambda run, found, slot: found.state in OVER)),
     Bug("launch: what is queued is not told",
-        replace("launcher.run.describing:_is_news", always(False))),
+        replace("launcher.launch.lifecycle:_is_news", always(False))),
     Bug("launch: replaced runs stay",
-        replace("launcher.run.replacing:Replacing.end_older", nothing)),
+        replace("launcher.launch.worker_runs:WorkerRuns.end_older", nothing)),
     Bug("launch: submits before the older is gone",
-        wrap("launcher.run.replacing:Replacing._is_held",
-             lambda real, replacing, key: not replacing.shared.outlives and real(replacing, key))),
+        wrap("launcher.launch.worker_runs:WorkerRuns.is_held",
+             lambda real, runs, run: not runs._runs.view.outlives and real(runs, run))),
     Bug("launch: an older one's end is not told",
-        replace("launcher.run.replacing:Replacing.tell_over", nothing)),
+        replace("launcher.launch.worker_runs:WorkerRuns._report_over", nothing)),
     Bug("launch: a fence is not heard of",
-        wrap("launcher.run.replacing:Replacing._is_held",
-             lambda real, replacing, key: any(map(replacing._may_run, _older(replacing, key)))
-             if replacing.shared.outlives else real(replacing, key))),
+        wrap("launcher.launch.worker_runs:WorkerRuns.is_held",
+             lambda real, runs, run: any(map(runs._may_run, _older(runs, run)))
+             if runs._runs.view.outlives else real(runs, run))),
     Bug("launch: no answer is a no",
-        given("launcher.run.inputs:SubmitFailed.__init__", certain=True)),
+        wrap("launcher.launch.lifecycle:Lifecycle._try_to_submit", awaited(_surely))),
     Bug("launch: submits before the intent",
-        wrap("launcher.run.slots:Slots._ask_for",
-             lambda real, slots, key: last(
-                 real(slots, key), slots.replacing.begin(key, slots.shared.runs[key], 0.0)))),
+        wrap("launcher.launch.registry:Registry.report", _tells_beside)),
     Bug("launch: submits without a ledger",
-        replace("launcher.run.submitting:Submitting.not_written",
-                lambda submitting, key, *_: submitting.submit(key, submitting.shared.runs[key]))),
+        wrap("launcher.launch.lifecycle:Lifecycle._write_intent", _writes_once)),
     Bug("launch: what lives is submitted again",
-        replace("launcher.run.slots:Slots._look_for",
-                lambda slots, key, _run: slots._ask_for(Key(key.slot, key.generation + 1)))),
-    Bug("launch: what is found is replaced", wrap("launcher.run.slots:Slots._looked", _looked)),
+        replace("launcher.launch.lifecycle:Lifecycle.adopt", _submits_again)),
+    Bug("launch: what is found is replaced",
+        wrap("launcher.launch.lifecycle:Lifecycle._look_up", _looks_in_vain)),
     Bug("launch: ids are forgotten",
-        wrap("launcher.run.slots:Slots.submitted",
-             lambda real, slots, said, now: real(slots, but(said, handle=""), now))),
+        wrap("launcher.launch.lifecycle:Lifecycle._try_to_submit",
+             awaited(lambda said, lifecycle, run: last(
+                 put(run, handle="").note(lifecycle._ledger), said)))),
     Bug("launch: the table's runs are released",
-        wrap("launcher.run.slots:Slots._release", _release_as_if(node=None, awaited=False))),
+        wrap("launcher.launch.worker_runs:WorkerRuns._release",
+             _release_as_if(node=None, awaited=False))),
     Bug("launch: standbys are released",
-        wrap("launcher.run.slots:Slots._release", _release_as_if(awaited=False))),
+        wrap("launcher.launch.worker_runs:WorkerRuns._release", _release_as_if(awaited=False))),
     Bug("launch: gone is not noted",
-        replace("launcher.run.runs:Runs.note", nothing, within="launcher.run.slots:Slots.ended")),
+        wrap("launcher.launch.ending:Tracked.note",
+             lambda real, run, *rest, **more: run.gone or real(run, *rest, **more))),
     Bug("launch: submits after the result",
-        replace("launcher.run.submitting:Submitting.stop",
-                lambda submitting: put(submitting, stopped=True))),
+        replace("launcher.launch.worker_runs:WorkerRuns.stop",
+                lambda runs: put(runs._runs, stopped=True))),
     Bug("launch: the gate is a wall",
-        wrap("launcher.run.submitting:Submitting._leave",
-             lambda real, submitting: real(put(submitting, count=submitting.count + 1)))),
+        wrap("launcher.launch.lifecycle:Lifecycle.__init__",
+             lambda real, *rest: _with(_gate=_Wall(SUBMITS_AT_ONCE))(real, *rest))),
     Bug("launch: ledger notes undo",
         wrap("launcher.state.ledger:Ledger._lines",
              lambda real, ledger: reversed(list(real(ledger))))),

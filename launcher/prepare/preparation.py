@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.options import given_as, misspelt_variables, sources
-from launcher.plan.avoiding import Places, avoid_notes
+from launcher.plan.avoiding import avoid_notes
 from launcher.plan.dry_run import (
     check_start,
     command_lines,
@@ -40,9 +40,8 @@ from launcher.plan.plan import (
 from launcher.plan.set_variables import check_set
 from launcher.plan.spec_command import without_rdzv
 from launcher.plan.without_effect import without_effect
-from launcher.run.preview import preview, short_preview
-from launcher.run.registry_process import check_file_limit, check_machine
-from launcher.run.values import LaunchFacts, Starter
+from launcher.prepare.preview import preview, short_preview
+from launcher.prepare.registry_process import check_file_limit, check_machine
 from launcher.run_file.write import run_file_text
 from launcher.schedulers.catalog import make_scheduler, scheduler_entry
 from launcher.schedulers.contract import Entry, Scheduler, SchedulerContext
@@ -64,7 +63,7 @@ from worker.settings import settle_framework
 
 @dataclass(frozen=True)
 class Preparation:
-    """What is launched, before anything is made.
+    """Checked launch, before anything is made.
 
     Attributes:
         plan: For a launch id that is not known yet.
@@ -144,29 +143,18 @@ class Preparation:
 
     @property
     def nodes_here(self) -> int:
-        """How many nodes begin as processes of this machine."""
-        facts = self.facts()
-        starters = [facts.starter_of(slot) for slot in range(self.plan.slots)]
-        return sum(starter is not None and starter.loopback for starter in starters)
+        """Count of the nodes that begin as processes of this machine."""
+        schedulers = map(self.scheduler_of, range(self.plan.slots))
+        return sum(one is not None and one.loopback for one in schedulers)
 
-    def facts(self) -> LaunchFacts:
-        """What the machine knows of it."""
-        settings = self.settings
-        others = starter_of(self.others, settings.starter)
-        here = starter_of(self.here, LOCAL) if settings.local_node else others
-        return LaunchFacts(
-            here=None if self.symmetric and not settings.local_node else here,
-            others=None if self.symmetric else others,
-            owns_registry=self.standing is None,
-            joins_here=settings.local_node,
-            places=Places.of(self.plan),
-            grace=settings.grace,
-            orphan_timeout=settings.orphan_timeout,
-            sends_secrets=bool(self.plan.given.secrets),
-        )
+    def scheduler_of(self, slot: int) -> Scheduler | None:
+        """Return what submits the worker runs of a slot; None: nobody does."""
+        if slot or not self.settings.local_node:
+            return None if self.symmetric else self.others
+        return self.here
 
     def fingerprint(self) -> str:
-        """Of what the registry does not compare when the same command is given again."""
+        """Return a hash of what the registry does not compare when a command is given again."""
         plan = self.plan
         last = plan.slots - 1
         options = [plan.worker_options(slot) for slot in sorted({0, last})]
@@ -178,18 +166,6 @@ class Preparation:
         shown += [plan.settings.avoid] if plan.settings.avoid else []
         text = canonical_json([*shown, options, plan.settings.nproc_per_node, secret])
         return hashlib.sha256(text).hexdigest()
-
-
-def starter_of(scheduler: Scheduler, name: str) -> Starter:
-    """What the machine knows of a scheduler, which the ledger calls by this name."""
-    return Starter(
-        name,
-        scheduler.poll_seconds,
-        loopback=scheduler.loopback,
-        finds=scheduler.finds,
-        keeps_logs=scheduler.keeps_logs,
-        by_hand=scheduler.by_hand,
-    )
 
 
 def prepare(
@@ -277,7 +253,7 @@ def _plan(
 
 
 def _notes(plan: Plan, entry: Entry, group_token: str | None) -> Iterator[str]:
-    """What is worth a note in what was planned."""
+    """Yield what is worth a note in the plan."""
     yield from check_set(plan, entry.variables, plan.settings.starter)
     yield from without_effect(plan)
     yield from _shown_secrets(plan)
@@ -310,14 +286,14 @@ def _elsewhere(settings: LaunchSettings, environ: Mapping[str, str]) -> list[str
 
 
 def _chosen(choice: FrameworkChoice | None) -> list[str]:
-    """What a COMMAND without --framework was taken for, where that is not the default."""
+    """Note what a COMMAND without --framework was taken for, where that is not the default."""
     if choice is None or not choice.launcher:
         return []
     return [f"COMMAND begins with '{choice.launcher}': using --framework {choice.framework}"]
 
 
 def _of_spec(plan: Plan, entry: Entry, group_token: str | None) -> list[str]:
-    """What a spec has no place for, and whether a person's own one starts no rdzv, where the
+    """Note what a spec has no place for, and whether a person's own one starts no rdzv, where the
     scheduler's usual one does. Raises UsageError."""
     settings, notes = plan.settings, avoid_notes(plan, symmetric=group_token is not None)
     if settings.worker_spec is None or group_token is not None:
@@ -328,7 +304,7 @@ def _of_spec(plan: Plan, entry: Entry, group_token: str | None) -> list[str]:
 
 
 def _site(settings: LaunchSettings, entry: Entry, logs: Path, *, loopback: bool) -> Site:
-    """Where the worker runs start; the specs are read."""
+    """Describe where the worker runs start; reads the specs."""
     own = specs_folder() / scheduler_entry(LOCAL).spec
     spec = read_spec(settings.worker_spec or specs_folder() / entry.spec)
     return Site(

@@ -1,4 +1,4 @@
-"""Where a launch stands: its registry's place, its keys and its plan; made as the ground says."""
+"""Parameters of one launch: where its registry is, its keys and its plan."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
+from launcher.launch.environment import LaunchEnvironment, Socket
 from launcher.plan.plan import ANYWHERE, LOCAL, Plan, Submission, Where
-from launcher.run.environment import LaunchEnvironment, Socket
-from launcher.run.ground import Former, Wanted
-from launcher.run.preparation import Preparation
-from launcher.run.values import Fresh, Ground, Key, Resumed
+from launcher.prepare.preparation import Preparation
 from launcher.schedulers.contract import Scheduler
 from launcher.state.launch_record import LaunchRecord
 from launcher.state.state_dir import RUN_FILE, StateDir
-from launcher.symmetric.platforms import restarts_of_job
 from launcher.symmetric.start import group_launch_id
 from rendezvous.talk.credentials import Credential, RunKeys, registry_credential
 from rendezvous.talk.join_string import JoinString, RegistryPlace, RegistryString, with_port
@@ -34,8 +31,8 @@ _NEAR = ("127.0.0.1", "::1")
 
 
 @dataclass(frozen=True)
-class Footing:
-    """One launch, as its registry and its worker runs know it.
+class LaunchContext:
+    """Parameters of one launch, shared by its registry and its worker runs.
 
     Attributes:
         prepared: What is launched.
@@ -52,7 +49,7 @@ class Footing:
 
     @cached_property
     def plan(self) -> Plan:
-        """With the launch id."""
+        """The plan, with the launch id."""
         first = next((self.place.host_and_port(one)[0] for one in self.place.addresses), "")
         return replace(self.prepared.plan, launch_id=self.keys.launch_id, master_addr=first)
 
@@ -61,38 +58,38 @@ class Footing:
         """Whether the registry is this launch's own."""
         return self.prepared.standing is None
 
-    def submission(self, key: Key, where: Where = ANYWHERE) -> Submission:
-        """What is submitted for a slot."""
-        return self.plan.submission(key.slot, key.generation, where)
+    def submission(self, slot: int, generation: int, where: Where = ANYWHERE) -> Submission:
+        """Return what is submitted for a slot."""
+        return self.plan.submission(slot, generation, where)
 
-    def starter(self, key: Key) -> Scheduler:
-        """What submits it."""
-        return self.prepared.others if key.slot else self.prepared.here
+    def scheduler(self, slot: int) -> Scheduler | None:
+        """Return what submits the worker runs of a slot; None: nobody does."""
+        return self.prepared.scheduler_of(slot)
 
-    def starter_name(self, key: Key) -> str:
-        """How the ledger calls that."""
-        is_here = key.slot == 0 and self.prepared.settings.local_node
+    def starter(self, slot: int) -> str:
+        """Return the ledger's name for the scheduler of a slot."""
+        is_here = slot == 0 and self.prepared.settings.local_node
         return LOCAL if is_here else self.prepared.settings.starter
 
-    def token_sha256(self, key: Key) -> str:
-        """Of its join token, for the registry."""
-        return self.keys.join_token(key.slot, key.generation).sha256()
+    def token_sha256(self, slot: int, generation: int) -> str:
+        """Return the digest of a join token, for the registry."""
+        return self.keys.join_token(slot, generation).sha256()
 
-    def join(self, key: Key) -> str:
-        """The join string of a worker run; slot 0's is for where loopback never fails."""
-        is_near = key.slot == 0 and self.prepared.settings.local_node and self.owns_registry
+    def join(self, slot: int, generation: int) -> str:
+        """Return the join string of a worker run; slot 0's is for where loopback never fails."""
+        is_near = slot == 0 and self.prepared.settings.local_node and self.owns_registry
         place = self.near if is_near else self.place
-        return JoinString.of(self.keys, place, key.slot, key.generation).text()
+        return JoinString.of(self.keys, place, slot, generation).text()
 
     def sealed(self) -> str:
-        """The secret variables of all nodes, for the registry."""
+        """Return the secret variables of all nodes, for the registry."""
         given, keys = self.plan.given, self.keys
         packed = pack(given.secrets, given.by_slot)
         nonce = os.urandom(NONCE)
         return seal(packed, keys.row_key, nonce, run=keys.run, launch_id=keys.launch_id)
 
     def spec(self) -> RunSpec:
-        """What the registry is told of the run."""
+        """Return the description of the run for the registry."""
         plan, keys, settings = self.plan, self.keys, self.plan.settings
         managed = not self.prepared.symmetric
         led = FRAMEWORKS[settings.framework].is_led(plan.command)
@@ -134,15 +131,19 @@ class Footing:
 
 
 def _where(place: RegistryPlace) -> str:
-    """Where workers open the registry, as a person types it."""
+    """Return the registry's address, as a person types it."""
     first = next(iter(place.addresses), "")
     more = len(place.addresses) - 1
     also = f" or one of {more} other addresses" if more > 0 else ""
     return printable(f"{with_port(*place.host_and_port(first))}{also}", 253)
 
 
-class Surveyor:
-    """Looks at what a former launch has left, and makes the ground that was decided on.
+class ContextMaker:
+    """Opens the former launch of a run, or makes room for a new one.
+
+    Attributes:
+        record: The launch that is on record.
+        socket: Where the registry's process listens; None where there is none.
 
     Args:
         prepared: What is launched.
@@ -155,83 +156,59 @@ class Surveyor:
     ) -> None:
         self._prepared = prepared
         self._state = state
-        self._world = environment
-        self._record = state.record()
+        self._environment = environment
+        self.record = state.record()
         self.socket: Socket | None = None
-        self.footing: Footing | None = None
 
-    def former(self) -> Former | None:
-        """The launch that is on record."""
-        record, standing = self._record, self._standing()
-        if record is None:
-            return None
-        return Former(
-            record.launch_id,
-            record.host,
-            record.scheduler,
-            record.owns_registry,
-            record.registry_place().port,
-            record.fingerprint,
-            ended=self._state.result() is not None,
-            has_keys=self._state.has_secret(),
-            same_registry=standing is not None and record.registry_place() == standing.place,
-        )
-
-    def wanted(self) -> Wanted:
-        """What is asked for now."""
-        settings = self._prepared.settings
-        return Wanted(
-            self._world.hostname(),
-            settings.starter,
-            self._prepared.fingerprint(),
-            standing=self._prepared.standing is not None,
-            port=settings.port if "port" in settings.model_fields_set else None,
-            restarts=restarts_of_job(self._prepared.context.environ),
-        )
-
-    def open_former(self, *, listens: bool) -> Footing:
-        """Reach the former launch's registry, on its port if it is to be started there.
-
-        Nothing that a later launcher would read is changed. Raises UsageError.
-        """
-        record = self._record
-        assert record is not None
-        place = record.registry_place()
-        if listens:
-            alone, tls = self._alone, place.trust != "plain"
-            port = place.port
-            footing = self._listen(record.launch_id, port, alone=alone, tls=tls, exact=True)
-        else:
-            keys = RunKeys(self._state.secret(), self._state.run, record.launch_id)
-            footing = Footing(self._prepared, keys, place, place, keys.admin)
-        self.footing = footing
-        return footing
-
-    def _standing(self) -> RegistryString | None:
-        """The standing registry that is wanted, as this run's clients dial it: from here the order
+    def standing(self) -> RegistryString | None:
+        """Return the standing registry that is wanted, as this run's clients dial it: this order
         goes into the join strings and the record."""
         standing = self._prepared.standing
         if standing is None:
             return None
         return replace(standing, place=standing.place.ordered_for(self._state.run))
 
-    def make(self, ground: Ground) -> Footing:
-        """Make the ground; a later launcher reads it. Raises UsageError."""
-        standing = self._standing()
-        match ground:
-            case Resumed():
-                assert self.footing is not None
-            case Fresh(kept=kept):
-                self._state.forget_launch(kept, log_dir=self._prepared.settings.log_dir)
-                self.footing = self._fresh() if standing is None else self._at_standing(standing)
-        self._write_record(self.footing)
-        return self.footing
+    def reach_former(self) -> LaunchContext:
+        """Reach the former launch's standing registry."""
+        record = self.record
+        assert record is not None
+        place = record.registry_place()
+        keys = RunKeys(self._state.secret(), self._state.run, record.launch_id)
+        return LaunchContext(self._prepared, keys, place, place, keys.admin)
 
-    def _fresh(self) -> Footing:
+    def listen_for_former(self) -> LaunchContext:
+        """Listen on the port of the former launch's registry, to start it there.
+
+        Nothing that a later launcher would read is changed. Raises UsageError.
+        """
+        record = self.record
+        assert record is not None
+        place = record.registry_place()
+        alone, tls = self._alone, place.trust != "plain"
+        return self._listen(record.launch_id, place.port, alone=alone, tls=tls, exact=True)
+
+    def new(self, kept: Sequence[str]) -> LaunchContext:
+        """Make a new launch; raises UsageError.
+
+        Args:
+            kept: Names of former launches' worker runs that may still exist.
+        """
+        standing = self.standing()
+        self._state.forget_launch(kept, log_dir=self._prepared.settings.log_dir)
+        context = self._fresh() if standing is None else self._at_standing(standing)
+        try:
+            self.write_record(context)
+        except BaseException:
+            if self.socket is not None:
+                self.socket.close()
+            raise
+        return context
+
+    def _fresh(self) -> LaunchContext:
         """The other nodes of a symmetric start look for the registry at this port, and no other."""
         secret, plan = self._prepared.group_secret, self._prepared.plan
         if secret is None:
-            launch_id = self._world.launch_id()
+            launch_id = self._environment.launch_id()
         else:
             self._state.write("secret", secret.hex().encode())
             launch_id = group_launch_id(secret, plan.run)
@@ -246,12 +223,14 @@ class Surveyor:
         comes_alone = self._prepared.group_secret is None or self._prepared.plan.slots == 1
         return self._prepared.plan.site.loopback and comes_alone
 
-    def _listen(self, launch_id: str, port: int, *, alone: bool, tls: bool, exact: bool) -> Footing:
+    def _listen(
+        self, launch_id: str, port: int, *, alone: bool, tls: bool, exact: bool
+    ) -> LaunchContext:
         """Listen, and write down what the registry's process must know."""
-        sock = self._world.listen(port, address=_NEAR[0] if alone else "", exact=exact)
+        sock = self._environment.listen(port, address=_NEAR[0] if alone else "", exact=exact)
         try:
-            secret = self._state.secret(self._world.secret)
-            proof = self._world.configure(self._state, secret, tls=tls)
+            secret = self._state.secret(self._environment.secret)
+            proof = self._environment.configure(self._state, secret, tls=tls)
             addresses = self._addresses(alone=alone)
         except BaseException:
             sock.close()
@@ -261,11 +240,11 @@ class Surveyor:
         near = replace(place, addresses=_NEAR[:1] if alone else _NEAR)
         keys = RunKeys(secret, self._state.run, launch_id)
         self.socket = sock
-        return Footing(self._prepared, keys, place, near, registry_credential(secret))
+        return LaunchContext(self._prepared, keys, place, near, registry_credential(secret))
 
     def _addresses(self, *, alone: bool) -> Sequence[str]:
         given = self._prepared.settings.registry_address
-        addresses = given or ([_NEAR[0]] if alone else self._world.addresses())
+        addresses = given or ([_NEAR[0]] if alone else self._environment.addresses())
         if not addresses and self._prepared.plan.site.loopback:
             return [_NEAR[0]]
         if not addresses:
@@ -275,14 +254,15 @@ class Surveyor:
             )
         return addresses
 
-    def _at_standing(self, standing: RegistryString) -> Footing:
-        secret = self._state.secret(self._world.secret)
-        keys = RunKeys(secret, self._state.run, self._world.launch_id())
+    def _at_standing(self, standing: RegistryString) -> LaunchContext:
+        secret = self._state.secret(self._environment.secret)
+        keys = RunKeys(secret, self._state.run, self._environment.launch_id())
         place = standing.place
-        return Footing(self._prepared, keys, place, place, standing.credential)
+        return LaunchContext(self._prepared, keys, place, place, standing.credential)
 
-    def _write_record(self, footing: Footing) -> None:
-        settings, plan = self._prepared.settings, footing.plan
+    def write_record(self, context: LaunchContext) -> None:
+        """Write down the launch, for a later launcher. Raises UsageError."""
+        settings, plan = self._prepared.settings, context.plan
         shown = [
             [one.name, one.value, one.reason, one.name in plan.given.by_slot]
             for one in plan.given.explained()
@@ -292,9 +272,9 @@ class Surveyor:
             run=plan.run,
             launch_id=plan.launch_id,
             scheduler=settings.starter,
-            place=footing.place.to_json(),
-            owns_registry=footing.owns_registry,
-            host=self._world.hostname(),
+            place=context.place.to_json(),
+            owns_registry=context.owns_registry,
+            host=self._environment.hostname(),
             nodes=plan.nnodes,
             options=asdict(ProgramOptions.of(settings)) | {"command": list(plan.command)} | given,
             fingerprint=self._prepared.fingerprint(),

@@ -1,4 +1,4 @@
-"""What a registry's process is started with: a listening socket, its configuration, its command."""
+"""Inputs of a registry's process: a listening socket, its configuration, its command."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def write_config(
 
 
 def server_command(state: StateDir, fd: int) -> list[str]:
-    """How the registry process is started."""
+    """Return the command that starts a registry process."""
     config = str(state.path / "registry.json")
     return own_command("_registry", config, "--fd", str(fd))
 

@@ -21,14 +21,14 @@ from typing import IO, TYPE_CHECKING, Protocol
 import click
 
 from launcher.plan.plan import Plan
-from launcher.processes import Become, OwnProcess, OwnProcesses
-from launcher.run.registry_process import (
+from launcher.prepare.registry_process import (
     last_words,
     listen,
     own_addresses,
     server_command,
     write_config,
 )
+from launcher.processes import Become, OwnProcess, OwnProcesses
 from launcher.schedulers.catalog import make_scheduler
 from launcher.schedulers.contract import Scheduler, SchedulerContext
 from launcher.show.board import Board, make_board
@@ -51,7 +51,7 @@ class Socket(Protocol):
     """A listening socket."""
 
     def getsockname(self) -> tuple[str, int]:
-        """Its address and port, first."""
+        """Return its address and port, first."""
 
     def close(self) -> None:
         """Give the port back."""
@@ -61,14 +61,14 @@ class Child(Protocol):
     """A process of the registry."""
 
     async def wait(self) -> int:
-        """Its exit code, once it has ended."""
+        """Return its exit code, once it has ended."""
 
     async def end(self, kill_after: float) -> None:
         """TERM, and KILL after so many seconds; returns when it has ended."""
 
 
 class WordsKeeper(Protocol):
-    """What keeps the last words of the ranks."""
+    """Store of the ranks' last output."""
 
     async def fetch(self) -> None:
         """Keep what is new at the registry, for a moment; what fails here ends nothing."""
@@ -99,7 +99,7 @@ class LaunchEnvironment:
         return new_secret()
 
     def hostname(self) -> str:
-        """Of this machine."""
+        """Return this machine's host name."""
         return socket.gethostname()
 
     def addresses(self) -> list[str]:
@@ -111,7 +111,7 @@ class LaunchEnvironment:
         return StateDir(root, run)
 
     def scheduler(self, starter: str, context: SchedulerContext) -> Scheduler:
-        """What starts worker runs; raises UsageError."""
+        """Return the scheduler of this name; raises UsageError."""
         return make_scheduler(starter, replace(context, processes=self._processes))
 
     def fork(self, word: str, count: int) -> None:
@@ -132,7 +132,7 @@ class LaunchEnvironment:
         return make_board(nodes, logs, json_events=json_events, verbose=verbose)
 
     def missing(self, plan: Plan, environ: Mapping[str, str]) -> str:
-        """What COMMAND needs and this machine lacks; empty when nothing is known to be."""
+        """Return what COMMAND needs and this machine lacks; empty when nothing is known to be."""
         return missing_here(plan.settings.framework, plan.command, environ, leads=True)
 
     def client(
@@ -146,8 +146,8 @@ class LaunchEnvironment:
     def words_keeper(
         self, admin: RegistryClient, state: StateDir, say: Callable[[str], None]
     ) -> WordsKeeper:
-        """What writes the last words of the ranks into the run's folder."""
-        from launcher.run.last_words_files import LastWordsFiles  # needed where a run fails
+        """Make the store of the ranks' last output, in the run's folder."""
+        from launcher.state.last_words_files import LastWordsFiles  # needed where a run fails
 
         return LastWordsFiles(admin, state.run, state.last_words, say)
 
@@ -203,12 +203,12 @@ class LaunchEnvironment:
 
 
 def registry_log(state: StateDir) -> Path:
-    """Where the registry's processes write what they say."""
+    """Return the path of the registry's log."""
     return state.logs / "registry.log"
 
 
 class _RegistryProcess:
-    """What is told to end by TERM, and by KILL when that takes too long."""
+    """Registry process that is ended by TERM, and by KILL when that takes too long."""
 
     def __init__(self, process: OwnProcess) -> None:
         self._process = process
