@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from rendezvous.compat import timeout
 from rendezvous.wire.errors import RdzvError
 
 T = TypeVar("T")
@@ -76,6 +78,18 @@ class Background:
 def now() -> float:
     """Return seconds, by the clock of the running loop."""
     return asyncio.get_running_loop().time()
+
+
+async def wait_for(event: asyncio.Event, seconds: float | None) -> None:
+    """Wait for an event, for at most so many seconds; None: however long it takes."""
+    with contextlib.suppress(TimeoutError):
+        async with timeout(seconds):
+            await event.wait()
+
+
+def message_of(error: BaseException) -> str:
+    """Return what an error says; one that nobody raised on purpose is shown as it is."""
+    return error.message if isinstance(error, RdzvError) else repr(error)
 
 
 async def cancelled(*tasks: asyncio.Task[Any]) -> None:

@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from launcher.launch.background import Interrupted, now, unless
+from launcher.launch.background import Interrupted, message_of, now, unless, wait_for
 from launcher.plan.plan import LOCAL, WorkerRun
 from launcher.schedulers.contract import Scheduler
 from launcher.schedulers.description import OVER, Description
 from launcher.state.ledger import Ledger, LedgerEntry
 from rendezvous.compat import timeout
-from rendezvous.wire.errors import RdzvError
 from rendezvous.wire.run import SlotState
 
 LOOKS: Final = 2
@@ -197,7 +196,7 @@ class Endings:
                 if (gone := await self._look(run, end)) is not None:
                     return gone
             except Exception as exc:  # noqa: BLE001 (one that fails is asked again like a silent one)
-                end.stands = _words_of(exc)
+                end.stands = message_of(exc)
                 end.silent = True
             if self._is_late(end):
                 return False
@@ -263,7 +262,7 @@ class Endings:
             if not end.graceful:
                 await self._command(run.scheduler, partial(cancel, grace_seconds=0.0))
         except Exception as exc:
-            end.refused = _words_of(exc)
+            end.refused = message_of(exc)
             raise
         end.cancelled_at, end.refused = now(), ""
 
@@ -277,9 +276,7 @@ class Endings:
     async def _rest(self, end: End, seconds: float) -> None:
         """Wait; a hurry ends it, but two looks within a moment are one."""
         was_hurried = self.hurried.is_set()
-        with contextlib.suppress(TimeoutError):
-            async with timeout(seconds):
-                await (asyncio.sleep(seconds) if was_hurried else self.hurried.wait())
+        await (asyncio.sleep(seconds) if was_hurried else wait_for(self.hurried, seconds))
         if end.looks and not was_hurried and self.hurried.is_set():
             await asyncio.sleep(RECHECK_SECONDS)
 
@@ -287,10 +284,6 @@ class Endings:
         if end.hurried_at is not None:
             return now() - end.hurried_at >= HURRY_SECONDS
         return now() > end.wait_until + self._grace + GRACE_MORE_SECONDS + LIMIT_SECONDS
-
-
-def _words_of(error: Exception) -> str:
-    return error.message if isinstance(error, RdzvError) else repr(error)
 
 
 def by_slot(runs: Iterable[Tracked]) -> list[Tracked]:

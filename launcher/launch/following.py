@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Coroutine
 from typing import Any, Final
 
-from launcher.launch.background import Background, cancelled, now
+from launcher.launch.background import Background, cancelled, now, wait_for
 from launcher.launch.environment import LaunchEnvironment
 from launcher.launch.keeping import Keeping
 from launcher.launch.port import LauncherPort, run_features
@@ -16,7 +16,6 @@ from launcher.launch.worker_runs import WorkerRuns
 from launcher.show.board import Board
 from launcher.show.epochs import epoch_words
 from launcher.state.state_dir import StateDir
-from rendezvous.compat import timeout
 from rendezvous.talk.sealed import send_secrets
 from rendezvous.wire.errors import (
     NOT_NOW_SECONDS,
@@ -68,7 +67,6 @@ class Following:
         self._registry = registry
         self._runs = runs
         self._background = background
-        self._state = state
         self._board = board
         self._prepared = registry.context.prepared
         self._port = LauncherPort(registry.viewer, state, board.say)
@@ -122,9 +120,7 @@ class Following:
 
     async def _next_news(self, until: float | None = None) -> None:
         self._news.clear()
-        with contextlib.suppress(TimeoutError):
-            async with timeout(None if until is None else max(0.0, until - now())):
-                await self._news.wait()
+        await wait_for(self._news, None if until is None else max(0.0, until - now()))
 
     # --- status -------------------------------------------------------------------------------
 
@@ -241,9 +237,7 @@ class Following:
             if self._parting.is_set():
                 await asyncio.sleep(pause)
             else:  # everyone may leave meanwhile: a pause would wait for nothing then
-                with contextlib.suppress(TimeoutError):
-                    async with timeout(pause):
-                        await self._parting.wait()
+                await wait_for(self._parting, pause)
 
     async def _read_events(self) -> bool:
         """Show them; False where they broke off. What is shown must not end what is done."""

@@ -16,7 +16,14 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
-from launcher.launch.background import Background, Interrupted, now, unless
+from launcher.launch.background import (
+    Background,
+    Interrupted,
+    message_of,
+    now,
+    unless,
+    wait_for,
+)
 from launcher.launch.ending import Endings
 from launcher.launch.environment import LaunchEnvironment
 from launcher.launch.following import Following
@@ -340,9 +347,7 @@ class Launch:
         """Cancel the run at the registry, which tells every node."""
         registry, until = self._recovery.registry, now() + CANCEL_SECONDS
         assert registry is not None
-        with contextlib.suppress(TimeoutError):
-            async with timeout(CANCEL_PAUSE_SECONDS):
-                await self._created.wait()
+        await wait_for(self._created, CANCEL_PAUSE_SECONDS)
         while True:
             try:
                 status = await registry.admin.cancel(registry.run, signal_reason(number))
@@ -375,7 +380,7 @@ class Launch:
         """Keep the first one, to be raised where the launch is awaited; returns it in words."""
         error = named(error.error if isinstance(error, _Fault) else error)
         self._fault = self._fault or error
-        return error.message if isinstance(error, RdzvError) else repr(error)
+        return message_of(error)
 
 
 def _ends_run(number: int, who: str, grace: float) -> str:

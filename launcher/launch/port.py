@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
+from launcher.launch.background import message_of, wait_for
 from launcher.state.state_dir import StateDir
-from rendezvous.compat import timeout
 from rendezvous.feature import Feature, Lazy, declared
 from rendezvous.talk.client import RegistryClient
-from rendezvous.wire.errors import RdzvError
 
 BEGIN_SECONDS: Final = 1.0
 """Until the parts are imported: the start of the programs must not wait for that."""
@@ -54,9 +52,7 @@ class LauncherPort:
 
     async def pause(self, seconds: float) -> None:
         """Wait so long, until it is woken, or until the launch parts from its run."""
-        with contextlib.suppress(TimeoutError):
-            async with timeout(seconds):
-                await self._wakes.wait()
+        await wait_for(self._wakes, seconds)
 
     def wake(self) -> None:
         """End the pauses: there may be something new."""
@@ -80,5 +76,5 @@ async def _run(feature: Feature, part: Lazy, port: LauncherPort) -> None:
     try:
         await part.load()(port)
     except Exception as exc:  # noqa: BLE001 (a feature ends no launch)
-        words = exc.message if isinstance(exc, RdzvError) else repr(exc)
+        words = message_of(exc)
         port.say(f"{feature.name} failed here, and the run continues without it: {words}")

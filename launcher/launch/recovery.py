@@ -138,7 +138,6 @@ class Recovery:
 
     Attributes:
         orphans: Worker runs that may still exist, whichever launch had submitted them.
-        context: The launch: the former one, or a new one.
         process: The registry's process; None where the launch has none.
         registry: Where the run is, or will be.
         seen: Number of the last event that the former launch has shown; None: it is a new one.

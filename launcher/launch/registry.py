@@ -9,14 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from launcher.launch.background import now
+from launcher.launch.background import now, wait_for
 from launcher.launch.context import LaunchContext
 from launcher.launch.ending import Tracked
 from launcher.launch.environment import Child, LaunchEnvironment, Socket, registry_log
 from launcher.launch.result import never_began
 from launcher.schedulers.description import Description
 from launcher.state.state_dir import StateDir
-from rendezvous.compat import timeout
 from rendezvous.talk.client import RegistryClient
 from rendezvous.wire.errors import (
     Cause,
@@ -87,16 +86,15 @@ class RegistryProcess:
             self.let_go()
 
     async def _supervise(self) -> None:
-        clock = asyncio.get_running_loop().time
         starts, killed = list[float](), 0
         while self.supervised:
-            starts.append(clock())
+            starts.append(now())
             child = await self._start()
             code = await child.wait()
             if not self.supervised:
                 return
             words = self._environment.registry_words(self._state)
-            starts = [at for at in starts if clock() - at < STARTS_SECONDS]
+            starts = [at for at in starts if now() - at < STARTS_SECONDS]
             killed = min(code, killed)
             if len(starts) >= MOST_STARTS:
                 self._lost = self._why_lost(len(starts), killed or code, words)
@@ -214,9 +212,7 @@ class Registry:
                 self.note_storage(exc)
             else:
                 return
-            with contextlib.suppress(TimeoutError):
-                async with timeout(CREATE_PAUSE_SECONDS):
-                    await signalled.wait()
+            await wait_for(signalled, CREATE_PAUSE_SECONDS)
             if signalled.is_set():
                 raise never_began(self.run)
 
@@ -309,12 +305,11 @@ class Registry:
         """Take in that the journal cannot be written: everything waits until a person has mended
         the disk."""
         if isinstance(error, StorageFull):
-            self.unwritten = self.unwritten or (asyncio.get_running_loop().time(), error)
+            self.unwritten = self.unwritten or (now(), error)
             self.say_once(with_hint(error))
         elif isinstance(error, RegistryError) and error.told:
-            self.unwritten = (
-                None  # it does not come as far as its journal, which may be there again
-            )
+            # It does not come as far as its journal, which may be there again.
+            self.unwritten = None
 
 
 def with_hint(error: RdzvError) -> str:

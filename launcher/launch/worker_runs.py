@@ -158,7 +158,7 @@ class WorkerRuns:
                 elif now() >= run.release_at:
                     self._end(run, by_itself=BY_ITSELF_SECONDS)
 
-    # --- the books ----------------------------------------------------------------------------
+    # --- bookkeeping --------------------------------------------------------------------------
 
     def _new(self, slot: int, generation: int) -> SlotRun:
         context, scheduler = self._context, self._context.scheduler(slot)
@@ -189,7 +189,7 @@ class WorkerRuns:
         if was_written:
             run.note(self._ledger)
 
-    # --- ending -------------------------------------------------------------------------------
+    # --- replacing and ending -----------------------------------------------------------------
 
     def _report_over(self, run: SlotRun) -> None:
         """Tell that one is over that is replaced, or was lost for good: the registry need not wait
@@ -204,8 +204,6 @@ class WorkerRuns:
             run.reporting = self._background.start(
                 self._registry.report_anyway(run, SlotState.ENDED)
             )
-
-    # --- replacing and ending -----------------------------------------------------------------
 
     def ends_now(self, run: SlotRun) -> bool:
         """Whether a submission that was answered ends at once, as others were waiting for that."""
