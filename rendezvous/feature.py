@@ -46,7 +46,7 @@ class Feature:
             UsageError.
         switch: Name of the option that, set to `off`, ends all observation of running programs.
         node: `async (port) -> None` on each node: see `worker.agent.port`.
-        launcher: `async (port) -> None` in the launcher: see `launcher.launch.port`.
+        launcher: `async (port) -> None` in the launcher: see `launcher.port`.
         commands: Click commands, each by the one that stands after it in `rdzv --help`.
         codes: What exit codes mean with it, by `ExitCode`, where `--help` says less without it.
         locates: The command that shows where the ranks of a run are: `rdzv NAME {run}`.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from features.machines import FILE, TOPIC
-from launcher.launch.port import LauncherPort
+from launcher.port import LauncherPort
 from rendezvous.wire.errors import RdzvError
 
 

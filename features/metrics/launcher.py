@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from features.metrics import FILE, TOPIC
 from features.metrics.wire import MetricLine
-from launcher.launch.port import LauncherPort
+from launcher.port import LauncherPort
 from rendezvous.wire.errors import RdzvError
 
 _SECONDS = 1.0

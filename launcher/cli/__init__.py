@@ -101,7 +101,7 @@ def launch(become: Become | None, /, command: tuple[str, ...], **values: Any) ->
       rdzv launch -f run.toml
     """
     settings, token = _as_launcher(in_its_folder(read(LaunchSettings, values)), command)
-    from launcher.launch.environment import LaunchEnvironment
+    from launcher.prepare.environment import LaunchEnvironment
     from launcher.run.command import launch as go
 
     registry, world = secret_text("RDZV_REGISTRY"), LaunchEnvironment(become)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from rendezvous.compat import timeout
+from rendezvous.tasks import cancel_all
 from rendezvous.wire.errors import RdzvError
 
 T = TypeVar("T")
@@ -51,7 +50,7 @@ class Background:
             await asyncio.wait({task, failed}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             is_done = task.done()
-            await cancelled(task, failed)
+            await cancel_all([task, failed])
         if (error := self.error) is not None:  # it may have come while the coroutine ended
             if is_done and not task.cancelled() and (own := task.exception()) is not None:
                 self._note(own)
@@ -62,7 +61,7 @@ class Background:
 
     async def close(self) -> None:
         """Cancel all tasks, and wait until they have ended."""
-        await cancelled(*self._tasks)
+        await cancel_all(self._tasks)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
@@ -73,43 +72,3 @@ class Background:
     def _note(self, error: BaseException) -> None:
         if self.fault is None and not isinstance(error, RdzvError):
             self.fault = error
-
-
-def now() -> float:
-    """Return seconds, by the clock of the running loop."""
-    return asyncio.get_running_loop().time()
-
-
-async def wait_for(event: asyncio.Event, seconds: float | None) -> None:
-    """Wait for an event, for at most so many seconds; None: however long it takes."""
-    with contextlib.suppress(TimeoutError):
-        async with timeout(seconds):
-            await event.wait()
-
-
-def message_of(error: BaseException) -> str:
-    """Return what an error says; one that nobody raised on purpose is shown as it is."""
-    return error.message if isinstance(error, RdzvError) else repr(error)
-
-
-async def cancelled(*tasks: asyncio.Task[Any]) -> None:
-    """Cancel tasks, and wait until they have ended."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-
-
-class Interrupted(Exception):
-    """The awaited coroutine was interrupted."""
-
-
-async def unless(event: asyncio.Event, work: Coroutine[Any, Any, T]) -> T:
-    """Await a coroutine; raises Interrupted, and cancels it, where the event is set first."""
-    task, alarm = asyncio.create_task(work), asyncio.create_task(event.wait())
-    try:
-        await asyncio.wait({task, alarm}, return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            return task.result()
-        raise Interrupted
-    finally:
-        await cancelled(task, alarm)

@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Coroutine
+from dataclasses import dataclass
 from typing import Any, Final
 
-from launcher.launch.background import Background, cancelled, now, wait_for
-from launcher.launch.environment import LaunchEnvironment
-from launcher.launch.keeping import Keeping
-from launcher.launch.port import LauncherPort, run_features
-from launcher.launch.registry import TRANSIENT, Registry, with_hint
+from launcher.launch.background import Background
+from launcher.launch.registry import TRANSIENT, Registry
+from launcher.launch.run_files import RunFiles
 from launcher.launch.worker_runs import WorkerRuns
+from launcher.port import LauncherPort, run_features
+from launcher.prepare.environment import LaunchEnvironment
 from launcher.show.board import Board
 from launcher.show.epochs import epoch_words
 from launcher.state.state_dir import StateDir
 from rendezvous.talk.sealed import send_secrets
+from rendezvous.tasks import cancel_all, now, wait_for
 from rendezvous.wire.errors import (
     NOT_NOW_SECONDS,
     JoinTimeout,
@@ -38,6 +40,7 @@ _STARTED: Final = (Phase.RUNNING, Phase.FINISHED)
 _GONE: Final = (None, NodeState.LEFT, NodeState.LOST)
 
 
+@dataclass(eq=False)
 class Following:
     """Follows one run.
 
@@ -53,26 +56,23 @@ class Following:
         environment: The outer world.
     """
 
-    def __init__(
-        self,
-        registry: Registry,
-        runs: WorkerRuns,
-        background: Background,
-        state: StateDir,
-        board: Board,
-        environment: LaunchEnvironment,
-    ) -> None:
+    registry: Registry
+    runs: WorkerRuns
+    background: Background
+    state: StateDir
+    board: Board
+    environment: LaunchEnvironment
+
+    def __post_init__(self) -> None:
         self.status: RunStatus | None = None
         self._signalled = False
-        self._registry = registry
-        self._runs = runs
-        self._background = background
-        self._board = board
-        self._prepared = registry.context.prepared
-        self._port = LauncherPort(registry.viewer, state, board.say)
+        self._prepared = self.registry.context.prepared
+        self._port = LauncherPort(self.registry.viewer, self.state, self.board.say)
         self._tasks: list[asyncio.Task[Any]] = []
         self._news = asyncio.Event()
-        self._keeping = Keeping(registry, state, board, environment, self._start, self._news.set)
+        self._files = RunFiles(
+            self.registry, self.state, self.board, self.environment, self._start, self._news.set
+        )
         self._parting = asyncio.Event()
         self._answered_at = self._asked_since = 0.0
         self._sending: asyncio.Task[None] | None = None
@@ -96,7 +96,7 @@ class Following:
         self._answered_at = self._asked_since = now()
         self._start(self._poll())
         self._events = self._start(self._show_events())
-        self._features = self._start(_without_errors(run_features(self._port)))
+        self._features = self._start(run_features(self._port))
         while (result := self.result) is None:
             await self._next_news()
         return result
@@ -110,10 +110,10 @@ class Following:
         """Follow it no longer."""
         for task in self._tasks:
             task.cancel()
-        self._keeping.stop()
+        self._files.stop()
 
     def _start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        task = self._background.start(work)
+        task = self.background.start(work)
         self._tasks.append(task)
         task.add_done_callback(self._tasks.remove)
         return task
@@ -137,24 +137,24 @@ class Following:
             status = await self._ask(after)
             before, self.status = self.status, status
             self._answered_at = self._asked_since = now()
-            self._board.status(status)
+            self.board.status(status)
             self._say_ended(before, status)
             if status.trouble:
-                self._registry.say_once(status.trouble)
+                self.registry.say_once(status.trouble)
             self._send_secrets(status)
-            self._runs.see(status)
-            self._keeping.see(status)
+            self.runs.update(status)
+            self._files.update(status)
             if status.result is None:
                 self._check_storage(status)
             else:
-                self._runs.stop()
+                self.runs.stop()
             self._news.set()
             await asyncio.sleep(0)  # who waits for it may want no further one
 
     async def _ask(self, after: int) -> RunStatus:
         """Ask for the next status. The registry may be being started again; or it says that it
         cannot serve just now: then it is there, though it may not be so for ever."""
-        client, viewer = self._registry.admin, self._registry.viewer
+        client, viewer = self.registry.admin, self.registry.viewer
         while True:
             is_last = self._is_last_try()  # before the try: this process may have been stopped
             try:
@@ -162,17 +162,17 @@ class Following:
             except TRANSIENT as exc:
                 told = isinstance(exc, RegistryError) and exc.told
                 if isinstance(exc, StorageFull):  # met by who asked beside this
-                    self._registry.say_once(with_hint(exc))
+                    self.registry.say_once(exc.one_line)
                 elif told and now() - self._answered_at <= NOT_NOW_SECONDS:
                     self._asked_since, is_last = now(), False
-                    self._registry.say_once(
+                    self.registry.say_once(
                         f"the registry answers, but cannot serve run '{self._port.run}' just now: "
                         f"{exc.message}"
                     )
                 if is_last:
                     words = f"the registry of run '{self._port.run}' does not answer: {exc.message}"
                     raise RegistryLost(words, hint=exc.hint) from exc
-                await asyncio.sleep(self._registry.retry_pause())
+                await asyncio.sleep(self.registry.retry_pause())
             else:
                 if viewer.lines.is_elsewhere(client.base) and self._reading:
                     self._reading.cancel()  # the former owner of the run may be cut off
@@ -186,7 +186,7 @@ class Following:
 
         From the go on the programs run without it, until one of them has ended.
         """
-        patience, unwritten = self._prepared.settings.orphan_timeout, self._registry.unwritten
+        patience, unwritten = self._prepared.settings.orphan_timeout, self.registry.unwritten
         if status.phase not in _STARTED and status.unwritten_seconds > patience:
             raise StorageFull(f"for {status.unwritten_seconds:.0f} s, {status.trouble}")
         if unwritten is not None and (seconds := now() - unwritten[0]) > patience:
@@ -201,8 +201,8 @@ class Following:
         for end in status.ended:
             if end.epoch > last:
                 # A restart that was requested has been announced already.
-                self._board.say(f"{epoch_words(end)}; {end.then}" if end.code else epoch_words(end))
-                self._keeping.epoch_ended()
+                self.board.say(f"{epoch_words(end)}; {end.then}" if end.code else epoch_words(end))
+                self._files.epoch_ended()
 
     def _send_secrets(self, status: RunStatus) -> None:
         """Send the sealed variables once, as those of a former launcher may be others; and again to
@@ -215,8 +215,8 @@ class Following:
 
     async def _send(self) -> None:
         with contextlib.suppress(*TRANSIENT):
-            sealed = self._registry.context.sealed()
-            await send_secrets(self._registry.admin, self._port.run, sealed)
+            sealed = self.registry.context.sealed()
+            await send_secrets(self.registry.admin, self._port.run, sealed)
 
     # --- events -------------------------------------------------------------------------------
 
@@ -228,12 +228,12 @@ class Following:
             try:
                 await asyncio.wait({self._reading})
             finally:
-                await cancelled(self._reading)
+                await cancel_all([self._reading])
             whole = not self._reading.cancelled() and self._reading.result()
             status = self.status
             if whole and status is not None and status.everyone_left and status.result:
                 return
-            pause = self._registry.retry_pause()
+            pause = self.registry.retry_pause()
             if self._parting.is_set():
                 await asyncio.sleep(pause)
             else:  # everyone may leave meanwhile: a pause would wait for nothing then
@@ -242,10 +242,10 @@ class Following:
     async def _read_events(self) -> bool:
         """Show them; False where they broke off. What is shown must not end what is done."""
         try:
-            async for line in self._registry.viewer.events(self._port.run, self._seen):
+            async for line in self.registry.viewer.events(self._port.run, self._seen):
                 self._seen = line.number
                 said = self._signalled and line.kind == "cancelled"
-                self._board.event(line, said=said)
+                self.board.event(line, said=said)
         except Exception:  # noqa: BLE001 (they are asked for again)
             return False
         return True
@@ -262,13 +262,13 @@ class Following:
         assert self.status is not None
         if not self.status.everyone_left:
             slots = [one.slot for one in self.status.slots if one.node_state not in _GONE]
-            self._board.say(f"{slots_text(sorted(slots))} did not end within {limit:.0f} s")
+            self.board.say(f"{slots_text(sorted(slots))} did not end within {limit:.0f} s")
 
     def _awaits_nodes(self) -> bool:
         """Whether nodes are there, or something is still to be kept before the registry goes."""
         status = self.status
         assert status is not None
-        return not status.everyone_left or self._keeping.is_awaited()
+        return not status.everyone_left or self._files.is_awaited()
 
     def _awaits_others(self, result: Result, since: float) -> bool:
         """Whether nodes may still come that nobody can cancel: without a registry each would wait
@@ -283,7 +283,7 @@ class Following:
         if not others or now() - since >= LATE_NODES_SECONDS:
             return False
         have = "have" if len(others) > 1 else "has"
-        self._registry.say_once(
+        self.registry.say_once(
             f"waiting for at most {LATE_NODES_SECONDS:.0f} s to send the result to "
             f"{slots_text(others)}, which {have} not joined yet"
         )
@@ -295,13 +295,13 @@ class Following:
         last = [one for one in (self._features, self._events) if one is not None]
         for task in [one for one in self._tasks if one not in last]:
             task.cancel()
-        self._keeping.stop()
+        self._files.stop()
         self._port.part()
         status = self.status
         assert status is not None
         if result.status == "failed" and status.digest:  # programs were started, and have failed
             await asyncio.gather(
-                self._finish(self._features, LAST_OF_FEATURES_SECONDS), self._keeping.fetch_words()
+                self._finish(self._features, LAST_OF_FEATURES_SECONDS), self._files.fetch_words()
             )
         else:
             await self._finish(self._features, LAST_OF_FEATURES_SECONDS)
@@ -313,9 +313,3 @@ class Following:
         if task is not None and not task.done():
             await asyncio.wait({task}, timeout=seconds)
             task.cancel()
-
-
-async def _without_errors(work: Coroutine[Any, Any, None]) -> None:
-    """Await what is kept for people alone: it ends no launch."""
-    with contextlib.suppress(Exception):
-        await work

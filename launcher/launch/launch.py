@@ -16,31 +16,21 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
-from launcher.launch.background import (
-    Background,
-    Interrupted,
-    message_of,
-    now,
-    unless,
-    wait_for,
-)
-from launcher.launch.ending import Endings
-from launcher.launch.environment import LaunchEnvironment
+from launcher.cleanup.endings import Endings
+from launcher.launch.background import Background
 from launcher.launch.following import Following
 from launcher.launch.recovery import Recovery
-from launcher.launch.registry import Registry
-from launcher.launch.result import (
-    by_signal,
-    result_of_error,
-    signal_reason,
-)
+from launcher.launch.registry import Registry, never_began
 from launcher.launch.worker_runs import WorkerRuns
+from launcher.prepare.environment import LaunchEnvironment
 from launcher.prepare.preparation import Preparation
 from launcher.show.board import Board
 from launcher.state.state_dir import StateDir
 from rendezvous.compat import timeout
-from rendezvous.wire.errors import RdzvError, RunCancelled
-from rendezvous.wire.run import Phase, Result
+from rendezvous.tasks import Interrupted, now, unless, wait_for
+from rendezvous.wire.errors import SIGNALS, RdzvError, RunCancelled, message_of
+from rendezvous.wire.run import Phase, Result, RunStatus
+from rendezvous.wire.words import reason_clause
 from worker.machine.limits import named
 from worker.machine.shortage import cpu_time_met, cpu_time_used_up
 from worker.program.cpu_time import cpu_time_watched
@@ -76,44 +66,36 @@ class _Stopped(Exception):
     """A signal came before anything was started."""
 
 
-class _AtOnce(RunCancelled):
+class _EndedAtOnce(RunCancelled):
     """The launch ends without waiting."""
 
 
-class _Fault(Exception):
-    """An error that ends the launch and is raised where it was awaited, as no result tells of it.
-
-    Attributes:
-        error: That error.
-    """
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__(str(error))
-        self.error = error
-
-
+@dataclass(eq=False)
 class Launch:
     """One launch, from the state directory to its end.
 
-    Args:
+    Attributes:
         prepared: What is launched.
         state: The run's folder, its lock held.
         board: Where the person sees it.
         environment: The outer world.
     """
 
-    def __init__(
-        self, prepared: Preparation, state: StateDir, board: Board, environment: LaunchEnvironment
-    ) -> None:
-        self._result: Result | None = None
-        self._prepared = prepared
-        self._state = state
-        self._board = board
-        self._environment = environment
+    prepared: Preparation
+    state: StateDir
+    board: Board
+    environment: LaunchEnvironment
+
+    def __post_init__(self) -> None:
         self._background = Background()
-        self._endings = Endings(prepared.settings.grace)
+        self._endings = Endings(self.prepared.settings.grace)
         self._recovery = Recovery(
-            prepared, state, environment, self._background, self._endings, board.say
+            self.prepared,
+            self.state,
+            self.environment,
+            self._background,
+            self._endings,
+            self.board.say,
         )
         self._signal: int | None = None
         self._signalled = asyncio.Event()
@@ -132,36 +114,34 @@ class Launch:
             RdzvError: It cannot begin.
             Exception: What nobody expected.
         """
-        self._environment.on_signals(self._on_signal)
+        self.environment.on_signals(self._on_signal)
         try:
             with cpu_time_watched(self._cpu_time_met, self._cpu_time_used_up):
-                await self._go()
+                result = await self._go()
         finally:
             await self._background.close()
             await self._close()
         if self._fault is not None:
             raise self._fault
-        return Outcome(self._result, self._signal)
+        return Outcome(result, self._signal)
 
-    async def _go(self) -> None:
+    async def _go(self) -> Result | None:
         """The way of a launch."""
         if (registry := await self._recover()) is None:
-            return
+            return None
         runs = self._runs = WorkerRuns(
-            registry, self._state.ledger, self._endings, self._background, self._board.say
+            registry, self.state.ledger, self._endings, self._background, self.board.say
         )
         following = Following(
-            registry, runs, self._background, self._state, self._board, self._environment
+            registry, runs, self._background, self.state, self.board, self.environment
         )
         self._following = following
         try:
             await self._background.attend(self._until_left(registry, runs, following))
-        except RdzvError as exc:
-            await self._failed(exc, registry)
         except Exception as exc:  # noqa: BLE001 (raised once nothing is left)
-            await self._report_failure(registry, self._note_fault(exc))
+            await self._failed(exc, registry)
         await self._end_everything(registry, runs)
-        self._write_result()
+        return self._write_result()
 
     async def _recover(self) -> Registry | None:
         """Take up or end what a former launch has left; None: this one does not begin."""
@@ -176,8 +156,8 @@ class Launch:
             return recovery.registry
         self._ending = True
         if recovery.orphans.words:
-            self._board.say(
-                f"{recovery.orphans.words}; end them with 'rdzv cancel {self._state.run}'"
+            self.board.say(
+                f"{recovery.orphans.words}; end them with 'rdzv cancel {self.state.run}'"
             )
         async with contextlib.AsyncExitStack() as at_end:
             at_end.callback(self._close_board)
@@ -188,7 +168,7 @@ class Launch:
         """See the run from its creation until its nodes have left."""
         recovery = self._recovery
         if recovery.seen is not None:
-            runs.know(run for run in recovery.orphans.runs if not run.former)
+            runs.take_over(run for run in recovery.orphans.runs if not run.former)
         elif recovery.process is not None:
             self._background.start(recovery.process.supervise())
             self._background.start(self._make_ready(registry))
@@ -213,17 +193,20 @@ class Launch:
             if scheduler is not None and scheduler.loopback:
                 with contextlib.suppress(RdzvError):  # `submit` says what is wrong
                     await scheduler.make_ready(context.submission(slot, 1))
-        self._environment.dismiss()
+        self.environment.dismiss()
 
     # --- the end ------------------------------------------------------------------------------
 
-    async def _failed(self, error: RdzvError, registry: Registry) -> None:
+    async def _failed(self, error: Exception, registry: Registry) -> None:
         """Take in why the launch cannot continue; a result that is known stays the result."""
-        is_known, at_once = self._following.result is not None, isinstance(error, _AtOnce)
+        if self._fault is not None or not isinstance(error, RdzvError):
+            await self._report_failure(registry, self._note_fault(error))
+            return
+        is_known, at_once = self._following.result is not None, isinstance(error, _EndedAtOnce)
         if not is_known:
             self._error = error
         if is_known and not at_once:
-            self._board.say(f"the registry was lost after the run had ended: {error.message}")
+            self.board.say(f"the registry was lost after the run had ended: {error.message}")
         elif not at_once:
             await self._report_failure(registry, error.message)
 
@@ -261,7 +244,7 @@ class Launch:
             return
         with contextlib.suppress(RdzvError, TimeoutError):
             async with timeout(EXPLAIN_SECONDS):
-                for run, found in runs.explain(result.slot):
+                for run, found in runs.runs.explain(result.slot):
                     self._explained = await registry.explain(run, found)
                     if self._explained != result:
                         return
@@ -284,16 +267,16 @@ class Launch:
             self._note_fault(exc)
 
     def _close_board(self) -> None:
-        self._board.close()
+        self.board.close()
         self._over = True
 
-    def _write_result(self) -> None:
+    def _write_result(self) -> Result | None:
         """Write down how it ended; not where rdzv itself is at fault."""
         for late in (self._background.fault, self._background.error):
             if isinstance(late, Exception) and not isinstance(late, RdzvError):
                 self._note_fault(late)
         if self._fault is not None:
-            return
+            return None
         status, known = self._following.status, self._following.result
         if self._error is not None:
             result = result_of_error(self._error, status)
@@ -301,19 +284,19 @@ class Launch:
             assert known is not None
             result = self._explained or known
         if self._signal is not None:
-            result = by_signal(result, self._state.run, self._signal)
-        self._result = result
+            result = by_signal(result, self.state.run, self._signal)
         try:
-            self._state.write_result(result)
+            self.state.write_result(result)
         except RdzvError as exc:
-            self._board.say(exc.message)
+            self.board.say(exc.message)
+        return result
 
     async def _close(self) -> None:
         """Leave nothing open, whatever became of the launch."""
         if self._recovery.registry is not None:
-            for scheduler in (self._prepared.here, self._prepared.others):
+            for scheduler in (self.prepared.here, self.prepared.others):
                 await scheduler.close()
-        self._environment.dismiss()
+        self.environment.dismiss()
         await self._recovery.close()
 
     # --- interruptions ------------------------------------------------------------------------
@@ -327,18 +310,18 @@ class Launch:
         who = _SENDERS.get(number, signal.Signals(number).name)
         if self._ending or first not in (None, signal.SIGHUP):
             again = " again" * (first is not None)
-            self._board.say(f"{who}{again}: killing all nodes now")
+            self.board.say(f"{who}{again}: killing all nodes now")
             self._at_once("by a second signal")
             return
         self._signal = number
         self._signalled.set()
-        grace = self._prepared.settings.grace
+        grace = self.prepared.settings.grace
         if self._runs is None:
-            self._board.say(f"{who}: stopping before anything has started")
+            self.board.say(f"{who}: stopping before anything has started")
             self._background.fail(_Stopped())
             return
         self._following.signal_received()
-        self._board.say(_ends_run(number, who, grace))
+        self.board.say(_ends_run(number, who, grace))
         if first is None:
             self._runs.stop()
             self._cancelling = self._background.start(self._cancel(number))
@@ -367,18 +350,20 @@ class Launch:
         if self._runs is not None:
             self._runs.hurry()
             how = how if how.startswith(":") else f" {how}"
-            self._background.fail(_AtOnce(f"run '{self._state.run}' was ended immediately{how}"))
+            words = f"run '{self.state.run}' was ended immediately{how}"
+            self._background.fail(_EndedAtOnce(words))
 
     def _cpu_time_met(self, soft: int, hard: int | None) -> None:
-        self._board.say(cpu_time_met(soft, hard))
+        self.board.say(cpu_time_met(soft, hard))
 
     def _cpu_time_used_up(self, seconds: int) -> None:
         error = cpu_time_used_up(seconds, int(time.process_time()))
-        self._background.fail(_Fault(error))
+        self._note_fault(error)
+        self._background.fail(error)
 
     def _note_fault(self, error: Exception) -> str:
         """Keep the first one, to be raised where the launch is awaited; returns it in words."""
-        error = named(error.error if isinstance(error, _Fault) else error)
+        error = named(error)
         self._fault = self._fault or error
         return message_of(error)
 
@@ -389,3 +374,40 @@ def _ends_run(number: int, who: str, grace: float) -> str:
         return f"Stopping all nodes (up to {grace:g} s). Press Ctrl-C again to kill them now."
     again = "" if number == signal.SIGHUP else f". A second {who} kills them now."
     return f"{who}: stopping all nodes (up to {grace:g} s){again}"
+
+
+def result_of_error(error: RdzvError, status: RunStatus | None) -> Result:
+    """Return the result of a launch that could not continue.
+
+    Args:
+        error: Why.
+        status: The newest one of its run.
+    """
+    return Result(
+        status="cancelled" if error.code == RunCancelled.code else "failed",
+        exit_code=int(error.exit_code),
+        code=error.code,
+        message=error.message or repr(error),
+        hint=error.hint,
+        epochs=list(status.ended) if status is not None else [],
+    )
+
+
+def by_signal(result: Result, run: str, number: int) -> Result:
+    """Return the result of a launch that got this signal: a cancelled one exits like a shell."""
+    if result.status != "cancelled":
+        return result
+    message = result.message
+    if number == signal.SIGINT:
+        stopped = f"you stopped run '{run}' with Ctrl-C"
+        why = reason_clause(signal_reason(number))
+        message = {
+            f"run '{run}' was cancelled{why}": stopped,
+            never_began(run).message: f"{stopped}, before it started",
+        }.get(message, message)
+    return result.model_copy(update={"exit_code": SIGNALS + number, "message": message})
+
+
+def signal_reason(number: int) -> str:
+    """Return why a run is cancelled that a signal ends, for its nodes."""
+    return f"{signal.Signals(number).name} at the launcher"

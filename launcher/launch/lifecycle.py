@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
-from launcher.launch.background import now
 from launcher.launch.hosts import Hosts
 from launcher.launch.registry import Registry, Unwanted
 from launcher.launch.slot_run import SlotRun, SlotRuns, Step
@@ -21,7 +21,8 @@ from launcher.schedulers.contract import NothingSubmitted
 from launcher.schedulers.description import OVER, Description
 from launcher.state.ledger import Ledger
 from rendezvous.compat import timeout
-from rendezvous.wire.errors import SchedulerError
+from rendezvous.tasks import now
+from rendezvous.wire.errors import Cause, SchedulerError
 from rendezvous.wire.run import NodeState, SlotState, SlotStatus
 from rendezvous.wire.words import printable
 
@@ -46,7 +47,7 @@ _PRESENT: Final = (
 class Owner(Protocol):
     """Decisions that concern several worker runs."""
 
-    def is_held(self, run: SlotRun) -> bool:
+    def is_blocked(self, run: SlotRun) -> bool:
         """Whether an older worker run is in its way."""
 
     def end_older(self, run: SlotRun) -> None:
@@ -62,6 +63,7 @@ class Owner(Protocol):
         """Forget one that is not wanted any more, and was not submitted."""
 
 
+@dataclass(eq=False)
 class Lifecycle:
     """Sees one worker run after another through its life, each in a task of its own.
 
@@ -77,34 +79,26 @@ class Lifecycle:
         say: Shows a sentence to the person.
     """
 
-    def __init__(
-        self,
-        owner: Owner,
-        runs: SlotRuns,
-        registry: Registry,
-        ledger: Ledger,
-        hosts: Hosts,
-        say: Callable[[str], None],
-    ) -> None:
+    owner: Owner
+    runs: SlotRuns
+    registry: Registry
+    ledger: Ledger
+    hosts: Hosts
+    say: Callable[[str], None]
+
+    def __post_init__(self) -> None:
         self.answered = asyncio.Event()
-        self._owner = owner
-        self._runs = runs
-        self._registry = registry
-        self._context = registry.context
-        self._ledger = ledger
-        self._hosts = hosts
-        self._say = say
+        self._context = self.registry.context
         self._gate = asyncio.Semaphore(SUBMITS_AT_ONCE)
-        self._unwritable: set[str] = set()
 
     async def submit(self, run: SlotRun) -> None:
         """See one worker run from the intent to its end."""
         try:
-            await self._registry.report(run, SlotState.SUBMITTING, is_intent=True)
+            await self.registry.report(run, SlotState.SUBMITTING, is_intent=True)
         except Unwanted:
-            self._owner.drop(run)
+            self.owner.drop(run)
             return
-        self._owner.end_older(run)
+        self.owner.end_older(run)
         await self._until_free(run)
         try:
             async with self._gate:
@@ -113,30 +107,31 @@ class Lifecycle:
             if run.step is Step.SUBMITTING:
                 run.step = Step.INACTIVE
             self.answered.set()
-        if self._owner.ends_now(run):
+        if self.owner.ends_now(run):
             return
         if isinstance(submitted, SchedulerError):
             final = isinstance(submitted, NothingSubmitted) and submitted.final
+            cause = Cause.SCHEDULER_FAILED if final else ""
             words, hint = submitted.message, submitted.hint
-            await self._registry.report_anyway(
-                run, SlotState.FAILED, detail=words, final=final, hint=hint
+            await self.registry.report_anyway(
+                run, SlotState.FAILED, detail=words, cause=cause, hint=hint
             )
         elif submitted:
             run.step = Step.DESCRIBED
             self._say_start(run)
-            await self._registry.report_anyway(run, SlotState.SUBMITTED)
+            await self.registry.report_anyway(run, SlotState.SUBMITTED)
             await self._describe(run)
 
     async def _until_free(self, run: SlotRun) -> None:
         """Wait until no older worker run is in its way."""
-        while self._runs.view.started and self._owner.is_held(run):
-            run.held = asyncio.Event()
-            await run.held.wait()
-        run.held = None
+        while self.runs.view.started and self.owner.is_blocked(run):
+            run.blocked = asyncio.Event()
+            await run.blocked.wait()
+        run.blocked = None
 
     async def _try_to_submit(self, run: SlotRun) -> bool | SchedulerError:
         """Have its scheduler submit it; False: it is not wanted any more. Sets its handle."""
-        self._hosts.choose(run)
+        self.hosts.choose(run)
         while True:
             run.step = Step.WRITTEN
             await self._write_intent(run)
@@ -150,15 +145,15 @@ class Lifecycle:
                 return False
             except SchedulerError as exc:
                 no_host = isinstance(exc, NothingSubmitted) and exc.no_host
-                if no_host and self._is_wanted(run) and self._hosts.refused(run, exc.message):
-                    self._hosts.choose(run)
+                if no_host and self._is_wanted(run) and self.hosts.refused(run, exc.message):
+                    self.hosts.choose(run)
                     continue
                 run.gone = isinstance(exc, NothingSubmitted)
                 if run.gone:
-                    run.note(self._ledger)
+                    run.note(self.ledger)
                 return exc
             run.gone = False
-            run.note(self._ledger)
+            run.note(self.ledger)
             return True
 
     async def _write_intent(self, run: SlotRun) -> None:
@@ -168,13 +163,11 @@ class Lifecycle:
         run.work = self._context.submission(run.slot, run.generation, run.where)
         while True:
             try:
-                self._ledger.begin(run.entry)
+                self.ledger.begin(run.entry)
             except OSError as exc:
-                if str(exc) not in self._unwritable:
-                    self._unwritable.add(str(exc))
-                    path = self._ledger.path
-                    self._say(f"{path} cannot be written, so rdzv submits nothing: {exc}")
-                await asyncio.sleep(self._registry.retry_pause())
+                words = f"{self.ledger.path} cannot be written, so rdzv submits nothing: {exc}"
+                self.registry.say_once(words)
+                await asyncio.sleep(self.registry.retry_pause())
             else:
                 return
 
@@ -185,14 +178,14 @@ class Lifecycle:
         """
         if words and self._is_wanted(run):
             run.retrying = True
-            await self._registry.report(run, SlotState.SUBMITTING, detail=words)
+            await self.registry.report(run, SlotState.SUBMITTING, detail=words)
             run.retrying = False
         if not self._is_wanted(run):
             raise Unwanted
 
     def _is_wanted(self, run: SlotRun) -> bool:
         """Whether one whose first tries have failed is still wanted."""
-        return not (self._runs.stopped or run.end_after) and self._runs.is_newest(run)
+        return not (self.runs.stopped or run.end_after) and self.runs.is_newest(run)
 
     async def adopt(self, run: SlotRun) -> None:
         """Take up a worker run that a former launcher had meant to submit, or replace it."""
@@ -200,13 +193,13 @@ class Lifecycle:
         run.handle = found or run.handle
         if found is None and (said is None or said.state in (*OVER, SlotState.UNKNOWN)):
             run.step, run.task = Step.INACTIVE, None
-            run.lost_track = said is None or run.learn(said).state is not SlotState.FAILED
-            if not self._runs.stopped:
-                self._owner.submit_again(run.slot, run.generation + 1)
+            run.lost_track = said is None or run.update(said).state is not SlotState.FAILED
+            if not self.runs.stopped:
+                self.owner.submit_again(run.slot, run.generation + 1)
             return
-        self._owner.end_older(run)
-        run.note(self._ledger, whole=True)
-        slot = self._runs.view.slots.get(run.slot)
+        self.owner.end_older(run)
+        run.note(self.ledger, whole=True)
+        slot = self.runs.view.slots.get(run.slot)
         if slot is None or slot.node_state is None:
             self._say_start(run)
         await self._describe(run)
@@ -221,16 +214,14 @@ class Lifecycle:
                     return found, None
                 return None, await run.scheduler.describe(run.work, run.handle)
             except SchedulerError as exc:
-                await self._registry.report_anyway(run, SlotState.UNKNOWN, detail=exc.message)
+                await self.registry.report_anyway(run, SlotState.UNKNOWN, detail=exc.message)
                 await asyncio.sleep(run.scheduler.poll_seconds)
 
     def _say_start(self, run: SlotRun) -> None:
         """Say whole what a person has to copy: a table has no room for it."""
         if run.scheduler.by_hand:
             command = run.scheduler.start_words(run.handle)
-            self._say(
-                f"copy slot {run.slot}'s script to its machine, and start it there: {command}"
-            )
+            self.say(f"copy slot {run.slot}'s script to its machine, and start it there: {command}")
 
     # --- what its scheduler says of it --------------------------------------------------------
 
@@ -243,42 +234,37 @@ class Lifecycle:
                 found = await run.scheduler.describe(run.work, run.handle)
             except SchedulerError as exc:
                 found = Description(SlotState.UNKNOWN, exc.message)
-            if self._hosts.waits_in_vain(run, found, now()) and not self._runs.stopped:
-                self._owner.submit_again(run.slot, run.generation + 1)
+            if self.hosts.waits_in_vain(run, found, now()) and not self.runs.stopped:
+                self.owner.submit_again(run.slot, run.generation + 1)
                 return
-            await self._described(run, run.learn(found))
+            await self._described(run, run.update(found))
             if run.gone:
                 run.step, run.task = Step.INACTIVE, None
                 return
             pause = run.scheduler.poll_seconds
             if not run.scheduler.loopback:  # it serves others too
-                pause = max(pause, len(self._runs.asked) / DESCRIBED_A_SECOND)
+                pause = max(pause, len(self.runs.requested) / DESCRIBED_A_SECOND)
             await asyncio.sleep(pause)
 
     async def _described(self, run: SlotRun, found: Description) -> None:
-        slot = self._runs.view.slots.get(run.slot)
+        slot = self.runs.view.slots.get(run.slot)
         run.over = found if found.state in OVER else None
         run.gone = _is_believed_over(run, found, slot)
         if run.gone:
-            run.note(self._ledger)
+            run.note(self.ledger)
         late = _is_late(slot, found)
         if not _is_news(run, found, late=late):
             return
         run.reported, run.reported_at = found, now()
-        line = ""
-        if run.scheduler.keeps_logs and (
-            late or (found.state in OVER and not self._runs.view.started)
-        ):
+        line, cause = "", Cause.PREEMPTED if found.preempted else ""
+        waits_for = self.hosts.queue_words(run) if found.state is SlotState.QUEUED else ""
+        if late or (run.over is not None and not self.runs.view.started):
             line = await _last_line(run)
-        waits_for = self._hosts.queue_words(run) if found.state is SlotState.QUEUED else ""
-        await self._registry.report_anyway(
-            run,
-            found.state,
-            detail="; ".join(filter(None, (found.detail, waits_for))),
-            last_line=line,
-            preempted=found.preempted,
-            final=found.state in OVER and line.startswith(CANNOT_START),
-        )
+            if run.over is not None and line.startswith(CANNOT_START):
+                cause = cause or Cause.SCHEDULER_FAILED  # no other one of this spec would start
+        last = f"its last line: {line!r}" if line else ""
+        detail = "; ".join(filter(None, (found.detail, waits_for, last)))
+        await self.registry.report_anyway(run, found.state, detail=detail, cause=cause)
 
 
 def _is_late(slot: SlotStatus | None, found: Description) -> bool:
@@ -312,8 +298,10 @@ def _is_believed_over(run: SlotRun, found: Description, slot: SlotStatus | None)
 
 
 async def _last_line(run: SlotRun) -> str:
-    """Return the last line that its scheduler keeps; empty when it does not answer in time."""
+    """Return the last line that its scheduler keeps; empty where it keeps none, or is slow."""
     last = ""
+    if not run.scheduler.keeps_logs:
+        return last
     lines = run.scheduler.logs(run.work, run.handle, lines=_LAST_LINES, follow=False)
     with contextlib.suppress(SchedulerError, TimeoutError):
         async with timeout(_LAST_LINE_SECONDS):

@@ -9,20 +9,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, NoReturn, TypeVar
 
-from launcher.launch.background import Background, Interrupted, now, unless
-from launcher.launch.context import ContextMaker, LaunchContext
-from launcher.launch.ending import Endings, Tracked, by_slot
-from launcher.launch.environment import LaunchEnvironment, registry_log
+from launcher.cleanup.endings import Endings
+from launcher.cleanup.orphans import Orphans
+from launcher.launch.background import Background
+from launcher.launch.context_maker import ContextMaker
 from launcher.launch.registry import CREATE_SECONDS, TRANSIENT, Registry, RegistryProcess
+from launcher.prepare.context import LaunchContext
+from launcher.prepare.environment import LaunchEnvironment, registry_log
 from launcher.prepare.preparation import Preparation
-from launcher.schedulers.contract import Scheduler, SchedulerContext
 from launcher.state.launch_record import LaunchRecord
-from launcher.state.ledger import Ledger
 from launcher.state.state_dir import StateDir
 from launcher.symmetric.platforms import restarts_of_job
+from rendezvous.tasks import Interrupted, now, unless
 from rendezvous.wire.errors import RdzvError, RunExists, UsageError
 from rendezvous.wire.run import NodeState, Phase, RunStatus, SlotStatus
 
@@ -38,89 +39,6 @@ _ENDED: Final = "its launcher had ended"
 _CHANGED: Final = "its COMMAND or options were different"
 
 
-@dataclass
-class Orphans:
-    """Worker runs of a ledger that may still exist.
-
-    Attributes:
-        runs: The worker runs.
-        unknown: Names of those whose scheduler cannot be used, and why not.
-    """
-
-    runs: list[Tracked] = field(default_factory=list)
-    unknown: dict[str, str] = field(default_factory=dict)
-
-    @staticmethod
-    def read(
-        ledger: Ledger,
-        context: SchedulerContext,
-        make: Callable[[str, SchedulerContext], Scheduler],
-    ) -> Orphans:
-        """Read a ledger, and find the schedulers of its entries."""
-        orphans, schedulers = Orphans(), dict[str, Scheduler]()
-        for entry in ledger.left():
-            starter = entry.starter
-            try:
-                if starter not in schedulers:
-                    schedulers[starter] = make(starter, context)
-            except UsageError as exc:
-                orphans.unknown[entry.name] = exc.message
-                continue
-            known = Tracked(entry.run, schedulers[starter], starter, entry.handle)
-            known.former = entry.former
-            orphans.runs.append(known)
-        return orphans
-
-    @property
-    def words(self) -> str:
-        """Count for a person of those that may still exist; empty: none."""
-        if not (count := sum(not run.gone for run in self.runs)):
-            return ""
-        return f"{count} worker run{'s' * (count > 1)} of the previous launch may still exist"
-
-    async def end(self, endings: Endings, ledger: Ledger, say: Callable[[str], None]) -> list[str]:
-        """End all of it, and say what could not be ended; returns the names of that."""
-        for name, error in self.unknown.items():
-            say(f"worker run {name} may still exist: {error}")
-        if self.words:
-            say(f"{self.words}: ending them")
-        for run in self.runs:
-            endings.begin(run)
-
-        async def end(run: Tracked) -> None:
-            await endings.until_ended(run)
-            if run.gone:
-                run.note(ledger)
-
-        await asyncio.gather(*map(end, self.runs))
-        unended = [run for run in self.runs if not run.gone]
-        for run in by_slot(unended):
-            say(run.orphan_words)
-        return [*self.unknown, *(run.work.name for run in unended)]
-
-
-async def end_left(
-    ledger: Ledger,
-    context: SchedulerContext,
-    say: Callable[[str], None],
-    *,
-    grace: float,
-    world: LaunchEnvironment | None = None,
-) -> bool:
-    """End what a former launch has left at its schedulers; returns whether all of it is gone.
-
-    Args:
-        ledger: Of the former launch, whose launcher is no longer alive.
-        context: For the schedulers.
-        say: Shows what is done, and what could not be ended.
-        grace: Seconds for the programs to end.
-        world: The outer world; this machine when not given.
-    """
-    world = world or LaunchEnvironment()
-    orphans = Orphans.read(ledger, context, world.scheduler)
-    return not await orphans.end(Endings(grace), ledger, say)
-
-
 class _NewLaunch(Exception):
     """A new launch begins.
 
@@ -133,6 +51,7 @@ class _NewLaunch(Exception):
         self.words = words
 
 
+@dataclass(eq=False)
 class Recovery:
     """Finds out what the launch begins on.
 
@@ -151,28 +70,23 @@ class Recovery:
         say: Shows a sentence to the person.
     """
 
-    def __init__(
-        self,
-        prepared: Preparation,
-        state: StateDir,
-        environment: LaunchEnvironment,
-        background: Background,
-        endings: Endings,
-        say: Callable[[str], None],
-    ) -> None:
-        self.orphans = Orphans.read(state.ledger, prepared.context, environment.scheduler)
+    prepared: Preparation
+    state: StateDir
+    environment: LaunchEnvironment
+    background: Background
+    endings: Endings
+    say: Callable[[str], None]
+
+    def __post_init__(self) -> None:
+        self.orphans = Orphans.read(
+            self.state.ledger, self.prepared.context, self.environment.scheduler
+        )
         self.process: RegistryProcess | None = None
         self.registry: Registry | None = None
         self.seen: int | None = None
-        self._prepared = prepared
-        self._state = state
-        self._environment = environment
-        self._background = background
-        self._endings = endings
-        self._say_now = say
-        self._maker = ContextMaker(prepared, state, environment)
-        self._is_standing = prepared.standing is not None
-        self._restarts = restarts_of_job(prepared.context.environ)
+        self._maker = ContextMaker(self.prepared, self.state, self.environment)
+        self._is_standing = self.prepared.standing is not None
+        self._restarts = restarts_of_job(self.prepared.context.environ)
         self._requeue_said = False
 
     async def find(self) -> None:
@@ -185,9 +99,9 @@ class Recovery:
             await self._resume_former()
         except _NewLaunch as anew:
             if anew.words:
-                self._say(anew.words)
+                self._say_of_former(anew.words)
             await self.close()
-            kept = await self.orphans.end(self._endings, self._state.ledger, self._say_now)
+            kept = await self.orphans.end(self.endings, self.state.ledger, self.say)
             self._begin_on(self._maker.new(kept))
 
     async def close(self) -> None:
@@ -204,28 +118,26 @@ class Recovery:
 
     def _begin_on(self, context: LaunchContext) -> None:
         if (sock := self._maker.socket) is not None:
-            self.process = RegistryProcess(self._state, self._environment, sock)
-        self.registry = Registry(
-            context, self._environment, registry_log(self._state), self._say_now
-        )
+            self.process = RegistryProcess(self.state, self.environment, sock)
+        self.registry = Registry(context, self.environment, registry_log(self.state), self.say)
 
     # --- the former launch --------------------------------------------------------------------
 
     async def _resume_former(self) -> None:
         """Take the former launch up; raises _NewLaunch where that cannot be."""
         record, standing = self._maker.record, self._is_standing
-        if record is None or self._state.result() is not None:
+        if record is None or self.state.result() is not None:
             raise _NewLaunch(self._words_of_nothing(ended=record is not None))
-        if record.owns_registry == standing or (standing and not self._state.has_secret()):
+        if record.owns_registry == standing or (standing and not self.state.has_secret()):
             raise _NewLaunch(self._words_of_nothing(ended=False))
-        if not standing and record.host != self._environment.hostname():
+        if not standing and record.host != self.environment.hostname():
             raise _NewLaunch(
-                f"run '{self._state.run}' was launched on {record.host}; there is nothing to "
+                f"run '{self.state.run}' was launched on {record.host}; there is nothing to "
                 "resume on this host: starting a new launch"
             )
         self._begin_on(await self._open_former())
         if self.process is not None:
-            self._background.start(self.process.supervise())
+            self.background.start(self.process.supervise())
         until = now() + (CREATE_SECONDS if self._is_shared() else ASK_SECONDS)
         status = await self._ask(lambda registry: registry.admin.status(registry.run), until)
         if status.phase is Phase.FINISHED:
@@ -287,7 +199,7 @@ class Recovery:
 
     def _why_ended(self, record: LaunchRecord, status: RunStatus) -> str:
         """Why the former run cannot be taken up, as its nodes hear it; empty where it may be."""
-        settings, fingerprint = self._prepared.settings, self._prepared.fingerprint()
+        settings, fingerprint = self.prepared.settings, self.prepared.fingerprint()
         if self._is_standing or status.phase is Phase.RUNNING:
             return _ENDED
         is_other = record.scheduler != settings.starter
@@ -295,9 +207,9 @@ class Recovery:
 
     async def _end_run(self, status: RunStatus, why: str) -> NoReturn:
         """Cancel the run, and let its nodes hear of it; raises _NewLaunch."""
-        registry, run = self.registry, self._state.run
+        registry, run = self.registry, self.state.run
         assert registry is not None
-        self._say(
+        self._say_of_former(
             f"the previous launch of run '{run}' was {status.phase}, and {why}: rdzv ends what is "
             "left of it and starts a new launch"
         )
@@ -331,12 +243,12 @@ class Recovery:
                 await asyncio.sleep(HEAR_WAIT_SECONDS)
 
     def _resume(self, record: LaunchRecord, status: RunStatus) -> None:
-        settings, port = self._prepared.settings, record.registry_place().port
+        settings, port = self.prepared.settings, record.registry_place().port
         if "port" in settings.model_fields_set and settings.port != port:
-            self._say_now(
+            self.say(
                 f"--port {settings.port} has no effect: the workers of this launch use port {port}"
             )
-        self._say(f"resuming launch {record.launch_id}: {status.reason}")
+        self._say_of_former(f"resuming launch {record.launch_id}: {status.reason}")
         assert self.registry is not None
         self._maker.write_record(self.registry.context)
         self.seen = status.version - 1  # it is 1 before the first event
@@ -356,11 +268,11 @@ class Recovery:
         if self._is_shared():
             assert self._maker.record is not None
             former = self._maker.record.launch_id
-            self._say_now(f"launch {former}, which may still be on the registry, is not changed")
+            self.say(f"launch {former}, which may still be on the registry, is not changed")
             raise error
 
     def _silent(self) -> _NewLaunch:
-        log = self._state.former_logs / registry_log(self._state).name
+        log = self.state.former_logs / registry_log(self.state).name
         words = (
             "the previous launch cannot be resumed: its registry does not start or does not know "
             f"it (see {log}); starting a new launch"
@@ -374,17 +286,17 @@ class Recovery:
         if ended:
             return "the previous launch has ended; starting a new launch"
         return (
-            f"{self._state.ledger.path.parent} holds no previous launch: starting a new launch; "
+            f"{self.state.ledger.path.parent} holds no previous launch: starting a new launch; "
             "set RDZV_STATE_DIR to a folder that all nodes share"
         )
 
-    def _say(self, words: str) -> None:
+    def _say_of_former(self, words: str) -> None:
         """Say what becomes of the former launch; in a job that was requeued the first such sentence
         says that too, as it is why there is one."""
         if self._restarts and not self._requeue_said:
             self._requeue_said = True
             words = f"the job was requeued (restart {self._restarts}): {words}"
-        self._say_now(words)
+        self.say(words)
 
 
 def is_there(slot: SlotStatus) -> bool:

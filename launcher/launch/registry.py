@@ -6,23 +6,24 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from launcher.launch.background import now, wait_for
-from launcher.launch.context import LaunchContext
-from launcher.launch.ending import Tracked
-from launcher.launch.environment import Child, LaunchEnvironment, Socket, registry_log
-from launcher.launch.result import never_began
+from launcher.cleanup.endings import Tracked
+from launcher.prepare.context import LaunchContext
+from launcher.prepare.environment import Child, LaunchEnvironment, Socket, registry_log
 from launcher.schedulers.description import Description
 from launcher.state.state_dir import StateDir
 from rendezvous.talk.client import RegistryClient
+from rendezvous.tasks import now, wait_for
 from rendezvous.wire.errors import (
     Cause,
     Fenced,
     RdzvError,
     RegistryError,
     RegistryLost,
+    RunCancelled,
     RunOver,
     StorageFull,
     TooManyRequests,
@@ -53,6 +54,7 @@ class Unwanted(Exception):
     """A worker run is not wanted any more."""
 
 
+@dataclass(eq=False)
 class RegistryProcess:
     """The registry as a child of the launcher, on a socket that outlives it.
 
@@ -64,16 +66,17 @@ class RegistryProcess:
     Args:
         state: The run's folder.
         environment: The outer world.
-        sock: Where it listens.
+        socket: Where it listens.
     """
 
-    def __init__(self, state: StateDir, environment: LaunchEnvironment, sock: Socket) -> None:
+    state: StateDir
+    environment: LaunchEnvironment
+    socket: Socket
+
+    def __post_init__(self) -> None:
         self.started = asyncio.Event()
         self.given_up = asyncio.Event()
         self._lost: RegistryLost | None = None
-        self._state = state
-        self._environment = environment
-        self._socket = sock
         self._child: Child | None = None
         self._starting = asyncio.Lock()
         self.supervised = True
@@ -93,7 +96,7 @@ class RegistryProcess:
             code = await child.wait()
             if not self.supervised:
                 return
-            words = self._environment.registry_words(self._state)
+            words = self.environment.registry_words(self.state)
             starts = [at for at in starts if now() - at < STARTS_SECONDS]
             killed = min(code, killed)
             if len(starts) >= MOST_STARTS:
@@ -104,7 +107,7 @@ class RegistryProcess:
 
     async def _start(self) -> Child:
         async with self._starting:
-            child = await self._environment.start_registry(self._state, self._socket)
+            child = await self.environment.start_registry(self.state, self.socket)
             self._child = child
         self.started.set()
         return child
@@ -119,8 +122,8 @@ class RegistryProcess:
         how = f"the registry ended {starts} times within {STARTS_SECONDS:.0f} s"
         how += f" ({signal_name(-code)})" if code < 0 else ""
         room = "its state folder may have no room: see df and the quota there; "
-        see = (room if code == -signal.SIGBUS else "") + f"see {registry_log(self._state)}"
-        return RegistryLost(f"{how}; its last output: {words}", hint=see)
+        hint = (room if code == -signal.SIGBUS else "") + f"see {registry_log(self.state)}"
+        return RegistryLost(f"{how}; its last output: {words}", hint=hint)
 
     def let_go(self) -> None:
         """Start it no more; one that lives stays."""
@@ -133,9 +136,10 @@ class RegistryProcess:
             if self._child is not None:
                 await self._child.end(_KILL_SECONDS)
                 self._child = None
-        self._socket.close()
+        self.socket.close()
 
 
+@dataclass(eq=False)
 class Registry:
     """The run at its registry: each credential has a connection of its own.
 
@@ -150,24 +154,19 @@ class Registry:
         say: Shows a sentence to the person.
     """
 
-    def __init__(
-        self,
-        context: LaunchContext,
-        environment: LaunchEnvironment,
-        log: Path,
-        say: Callable[[str], None],
-    ) -> None:
-        near, keys = context.near, context.keys
+    context: LaunchContext
+    environment: LaunchEnvironment
+    log: Path
+    say: Callable[[str], None]
+
+    def __post_init__(self) -> None:
+        near, keys = self.context.near, self.context.keys
         seconds = _REPLICA_SECONDS if near.replicas else _REQUEST_SECONDS
-        self.creator = environment.client(near, context.creator, _CREATOR_SECONDS)
-        self.admin: RegistryClient = environment.client(near, keys.admin, seconds)
-        self.viewer: RegistryClient = environment.client(near, keys.read, seconds)
+        self.creator = self.environment.client(near, self.context.creator, _CREATOR_SECONDS)
+        self.admin: RegistryClient = self.environment.client(near, keys.admin, seconds)
+        self.viewer: RegistryClient = self.environment.client(near, keys.read, seconds)
         self.unwritten: tuple[float, StorageFull] | None = None
-        self.context = context
-        self.run = context.plan.run
-        self._environment = environment
-        self._log = log
-        self._say = say
+        self.run = self.context.plan.run
         self._said: set[str] = set()
 
     async def close(self) -> None:
@@ -175,15 +174,15 @@ class Registry:
         for client in (self.creator, self.admin, self.viewer):
             await client.close()
 
-    def say_once(self, words: str) -> None:
-        """Say it, unless it was said."""
-        if words not in self._said:
-            self._said.add(words)
-            self._say(words)
+    def say_once(self, words: str, key: str = "") -> None:
+        """Say it, unless it was said; or anything of the same key, where it has one."""
+        if (key or words) not in self._said:
+            self._said.add(key or words)
+            self.say(words)
 
     def retry_pause(self) -> float:
         """Draw the seconds before the next try: steady, with jitter."""
-        return _STEADY_SECONDS + _MORE_SECONDS * self._environment.jitter()
+        return _STEADY_SECONDS + _MORE_SECONDS * self.environment.jitter()
 
     async def create(self) -> None:
         """Create the run, or find that it is known; one try."""
@@ -219,7 +218,7 @@ class Registry:
     def _not_created(self, error: RdzvError, *, is_standing: bool) -> RegistryLost:
         who = "the standing registry did not create the run"
         who = who if is_standing else "the registry did not start"
-        hint = error.hint if is_standing else f"see {self._log}"
+        hint = error.hint if is_standing else f"see {self.log}"
         words = f"{who} within {CREATE_SECONDS:.0f} s: {error.message}"
         return RegistryLost(words, hint=hint)
 
@@ -234,9 +233,7 @@ class Registry:
         *,
         is_intent: bool = False,
         detail: str = "",
-        last_line: str = "",
-        preempted: bool = False,
-        final: bool = False,
+        cause: Cause | str = "",
         hint: str = "",
     ) -> None:
         """Report a worker run, until the registry has heard.
@@ -246,32 +243,27 @@ class Registry:
             state: Its state.
             is_intent: It is about to be submitted.
             detail: The scheduler's words.
-            last_line: What it printed last, where that may be why.
-            preempted: The scheduler takes its machine back, or has done so.
-            final: Another worker run of this spec would end likewise.
+            cause: Why it ends, where that is known.
             hint: What to try, where its submission failed.
 
         Raises:
             Unwanted: The run is over, or has a newer worker run.
             RdzvError: The registry refuses.
         """
-        slot, generation = run.slot, run.generation
-        last = f"its last line: {last_line!r}" if last_line else ""
-        handle = run.handle if state is not SlotState.SUBMITTING else ""
-        token = self.context.token_sha256(slot, generation) if is_intent else None
+        token = self.context.token_sha256(run.slot, run.generation) if is_intent else None
         news = SlotNews(
-            generation=generation,
+            generation=run.generation,
             state=state,
             name=run.work.name if is_intent else "",
-            handle=printable(handle, _MOST_HANDLE),
-            detail=printable("; ".join(filter(None, (detail, last))), _MOST_DETAIL),
+            handle=printable("" if state is SlotState.SUBMITTING else run.handle, _MOST_HANDLE),
+            detail=printable(detail, _MOST_DETAIL),
             token_sha256=token,
-            cause=Cause.PREEMPTED if preempted else Cause.SCHEDULER_FAILED if final else "",
+            cause=cause,
             hint=printable(hint, _MOST_DETAIL),
         )
         while True:
             try:
-                await self.admin.slot_news(self.run, slot, news)
+                await self.admin.slot_news(self.run, run.slot, news)
             except TRANSIENT as exc:
                 self.note_storage(exc)
                 await asyncio.sleep(self.retry_pause())
@@ -306,12 +298,12 @@ class Registry:
         the disk."""
         if isinstance(error, StorageFull):
             self.unwritten = self.unwritten or (now(), error)
-            self.say_once(with_hint(error))
+            self.say_once(error.one_line)
         elif isinstance(error, RegistryError) and error.told:
             # It does not come as far as its journal, which may be there again.
             self.unwritten = None
 
 
-def with_hint(error: RdzvError) -> str:
-    """Return an error as a sentence with what to try."""
-    return f"{error.message}; {error.hint}" if error.hint else error.message
+def never_began(run: str) -> RunCancelled:
+    """Return the error of a launch that a signal ended before its run was created."""
+    return RunCancelled(f"run '{run}' was stopped before it started")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from launcher.launch.ending import Tracked
+from launcher.cleanup.endings import Tracked
 from launcher.launch.run_view import RunView
 from launcher.plan.plan import ANYWHERE, Where
 from launcher.schedulers.description import Description
@@ -43,10 +43,10 @@ class SlotRun(Tracked):
         named: The person names its host.
         lost_track: A former launcher had submitted it, and how it ended is not known.
         queued_at: Since when its scheduler has said that it waits; None: it does not.
-        held: It waits until an older one is out of its way.
+        blocked: Set once an older worker run is out of its way; None: none is known to be.
         end_after: It is to be ended once its submission is answered.
-        releases: How often it could not be ended after the go.
-        release_at: Before that it is not tried again.
+        failed_ends: How often it could not be ended after the go.
+        end_again_at: Before that it is not tried again.
     """
 
     step: Step = Step.WAITING
@@ -59,17 +59,17 @@ class SlotRun(Tracked):
     named: bool = False
     lost_track: bool = False
     queued_at: float | None = None
-    held: asyncio.Event | None = None
+    blocked: asyncio.Event | None = None
     end_after: bool = False
-    releases: int = 0
-    release_at: float = 0.0
+    failed_ends: int = 0
+    end_again_at: float = 0.0
 
     @property
     def before_submission(self) -> bool:
         """Whether its scheduler has not been asked to submit it."""
         return self.step in (Step.WAITING, Step.WRITTEN)
 
-    def learn(self, found: Description) -> Description:
+    def update(self, found: Description) -> Description:
         """Take in what its scheduler says, with what it has said before of its machine: Kubernetes
         says that it takes a pod's node before the pod ends, and nothing of it afterwards. What goes
         on running without that word was spared."""
@@ -84,36 +84,29 @@ class SlotRuns:
     """Collection of all worker runs that may exist, or are about to be submitted.
 
     Attributes:
+        all: In the order in which they became known.
         of_slot: Those of each slot, the newest last.
-        asked: The newest generation that was asked for, by slot.
+        requested: The newest generation that was asked for, by slot.
         view: The run by its newest status.
         stopped: Nothing is submitted any more.
     """
 
+    all: list[SlotRun] = field(default_factory=list)
     of_slot: dict[int, list[SlotRun]] = field(default_factory=dict)
-    asked: dict[int, int] = field(default_factory=dict)
+    requested: dict[int, int] = field(default_factory=dict)
     view: RunView = field(default_factory=RunView)
     stopped: bool = False
-    _runs: dict[tuple[int, int], SlotRun] = field(default_factory=dict)
-
-    def all(self) -> Iterable[SlotRun]:
-        """Iterate over them, in the order in which they became known."""
-        return self._runs.values()
-
-    def get(self, slot: int, generation: int) -> SlotRun | None:
-        """Return one of them; None where it is not known."""
-        return self._runs.get((slot, generation))
 
     def add(self, run: SlotRun) -> None:
         """Know of one more."""
-        self._runs[run.slot, run.generation] = run
+        self.all.append(run)
         of_slot = self.of_slot.setdefault(run.slot, [])
         of_slot.append(run)
         of_slot.sort(key=lambda one: one.generation)
 
     def remove(self, run: SlotRun) -> None:
         """Forget one that was not submitted."""
-        del self._runs[run.slot, run.generation]
+        self.all.remove(run)
         self.of_slot[run.slot].remove(run)
 
     def older(self, run: SlotRun) -> list[SlotRun]:
@@ -122,7 +115,7 @@ class SlotRuns:
 
     def is_newest(self, run: SlotRun) -> bool:
         """Whether no newer generation was asked for."""
-        return self.asked.get(run.slot, 0) <= run.generation
+        return self.requested.get(run.slot, 0) <= run.generation
 
     def explain(self, failed: int | None) -> Iterator[tuple[SlotRun, Description]]:
         """Yield what schedulers have said that may be why the run has failed: of the newest worker

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from launcher.launch.recovery import end_left
+from launcher.cleanup.orphans import end_left
 from launcher.schedulers.contract import SchedulerContext
 from launcher.settings import LaunchSettings
 from launcher.state.find_run import ask_registry, find_run, was_killed

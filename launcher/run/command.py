@@ -20,9 +20,9 @@ from typing import Any
 
 import click
 
-from launcher.launch.environment import LaunchEnvironment
 from launcher.options import given_as
 from launcher.plan.named_hosts import working_folder
+from launcher.prepare.environment import LaunchEnvironment
 from launcher.prepare.preparation import Preparation, prepare
 from launcher.run.page_child import page_beside
 from launcher.settings import LaunchSettings
@@ -33,7 +33,7 @@ from launcher.show.last_line import last_line
 from launcher.state.prune import prune_after_launch
 from launcher.state.state_dir import StateDir
 from launcher.terminal import width_of
-from rendezvous.wire.errors import ArmingFailed
+from rendezvous.wire.errors import SIGNALS, ArmingFailed
 from rendezvous.wire.words import all_of
 from worker.contracts import needs_of
 from worker.counts import check_processes
@@ -162,7 +162,6 @@ async def _launch(
 ) -> int:
     # Not before the first line: the machine's modules and the client's take as long again.
     from launcher.launch.launch import Launch
-    from launcher.launch.result import SIGNALS
 
     plan, parent = prepared.plan, prepared.settings.parent
     watch = asyncio.create_task(_end_with(parent)) if parent is not None else None

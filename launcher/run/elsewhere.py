@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from launcher.launch.port import LauncherPort, run_features
+from launcher.port import LauncherPort, run_features
 from launcher.state.launch_record import LaunchRecord
 from launcher.state.state_dir import StateDir
 from rendezvous.talk.client import RegistryClient

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from launcher.launch.environment import LaunchEnvironment
+from launcher.prepare.environment import LaunchEnvironment
 from launcher.state.state_dir import StateDir
 from launcher.symmetric.adopt import adopt
 from launcher.symmetric.claim import Value

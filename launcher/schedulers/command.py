@@ -21,6 +21,7 @@ from rendezvous.compat import timeout
 from rendezvous.frozen import frozen
 from rendezvous.secret_variables import anonymous_file
 from rendezvous.talk.join_string import without_secrets
+from rendezvous.tasks import cancel_all, wait_for
 from rendezvous.wire.errors import SchedulerError
 
 _KILL_SECONDS = 2.0
@@ -137,9 +138,7 @@ class CommandRunner:
                 await _end(process)
                 # What it has left running in the background may hold its output open.
                 await asyncio.wait(readers, timeout=_DRAIN_SECONDS)
-                for reader in readers:
-                    reader.cancel()
-                await asyncio.gather(*readers, return_exceptions=True)
+                await cancel_all(readers)
             return Said(code, clean(out.tail), clean(err.tail))
 
     async def lines(self, argv: Sequence[str]) -> AsyncGenerator[str, None]:
@@ -198,9 +197,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
                     await asyncio.sleep(_LOOK_SECONDS)
                 return
         _signal_group(process.pid, signal.SIGKILL)
-    with contextlib.suppress(TimeoutError):
-        async with timeout(_KILL_SECONDS):
-            await process.wait()
+    await wait_for(process, _KILL_SECONDS)
 
 
 def _signal_group(leader: int, number: int) -> bool:

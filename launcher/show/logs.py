@@ -27,6 +27,7 @@ from launcher.show.launcher_reports import (
 from launcher.show.log_sources import Chosen, Source, Which
 from launcher.show.log_views import Connect
 from launcher.state.state_dir import StateDir
+from rendezvous.tasks import cancel_all
 from rendezvous.wire.errors import RdzvError, UsageError
 from rendezvous.wire.log_view import MAX_LINES
 from rendezvous.wire.run import Result
@@ -235,7 +236,5 @@ async def _follow(which: Which, most: _Most) -> None:
             if not lives and not shown:
                 raise
         await asyncio.sleep(_LOOK_AGAIN_SECONDS)
-    for task in shown.values():
-        task.cancel()
-    await asyncio.gather(*shown.values(), return_exceptions=True)
+    await cancel_all(shown.values())
     click.echo("rdzv: End of the log.", err=True)

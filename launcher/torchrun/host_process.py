@@ -19,8 +19,8 @@ from typing import Any
 import click
 
 from launcher.cli.process import Group, exit_with, log_to_stderr, need_launcher_packages
-from launcher.launch.environment import LaunchEnvironment
 from launcher.options import options_from, read
+from launcher.prepare.environment import LaunchEnvironment
 from launcher.run.command import launch
 from launcher.settings import LaunchSettings
 from launcher.torchrun.asked import NEAR, command_of, host_settings, read_asked

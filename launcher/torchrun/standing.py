@@ -6,7 +6,7 @@ import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 
-from launcher.launch.context import LaunchContext
+from launcher.prepare.context import LaunchContext
 from launcher.prepare.preparation import prepare
 from launcher.settings import LaunchSettings
 from launcher.torchrun.group import Group

@@ -7,8 +7,9 @@ import contextlib
 from collections.abc import Callable
 
 from launcher.ui.told import Told
-from rendezvous.compat import TaskGroup, timeout
+from rendezvous.compat import TaskGroup
 from rendezvous.talk.client import RegistryClient
+from rendezvous.tasks import wait_for
 from rendezvous.wire.errors import RdzvError
 from rendezvous.wire.run import Phase, RunStatus
 
@@ -98,9 +99,7 @@ class LiveReader:
 
     async def _wait_for_news(self) -> None:
         """For more than how the programs get on."""
-        with contextlib.suppress(TimeoutError):
-            async with timeout(_PROGRESS_SECONDS):
-                await self._news.wait()
+        await wait_for(self._news, _PROGRESS_SECONDS)
 
     def _is_running(self) -> bool:
         return self._told.head["state"] == "running"

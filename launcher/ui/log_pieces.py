@@ -20,6 +20,7 @@ from launcher.ui.log_kinds import KindLine, LauncherKinds, Together, kind_of
 from launcher.ui.shapes import LogPiece
 from launcher.ui.viewed import Viewed
 from rendezvous.compat import timeout
+from rendezvous.tasks import cancel_all
 from rendezvous.wire.errors import BadRequest, RdzvError
 from rendezvous.wire.log_view import LINE_LETTERS, MAX_GREPS, MAX_LINES, Level
 from rendezvous.wire.words import printable
@@ -148,9 +149,7 @@ async def _read_all(
             await asyncio.gather(*(task for _, task in readers.values()))
         await queue.put(None)
     finally:
-        for _, task in readers.values():
-            task.cancel()
-        await asyncio.gather(*(task for _, task in readers.values()), return_exceptions=True)
+        await cancel_all(task for _, task in readers.values())
 
 
 def _begin(
@@ -339,4 +338,4 @@ def _name(source: Source) -> str:
 
 
 def _in_full(error: RdzvError) -> str:
-    return printable(error.message + (f"; {error.hint}" if error.hint else ""), 1_000)
+    return printable(error.one_line, 1_000)

@@ -25,6 +25,7 @@ from launcher.ui.told import Told
 from rendezvous.compat import timeout
 from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.credentials import Credential
+from rendezvous.tasks import wait_for
 from rendezvous.wire.errors import RdzvError, Unavailable
 from worker.program.state_home import home_with
 
@@ -221,9 +222,7 @@ class Viewed:
 
     async def state(self) -> State:
         """Everything; the first answers of its registry or files are waited for."""
-        with contextlib.suppress(TimeoutError):
-            async with timeout(_FIRST_SECONDS):
-                await self._ready.wait()
+        await wait_for(self._ready, _FIRST_SECONDS)
         return self.told.state()
 
     async def settled(self) -> None:

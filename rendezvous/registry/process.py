@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING
 import uvloop
 from pydantic import BaseModel, ConfigDict
 
-from rendezvous.compat import timeout
 from rendezvous.registry.app import asks_what_is_wrong, make_app
 from rendezvous.registry.bereft import launcher_ended
 from rendezvous.registry.journal import Journal, MemoryJournal
@@ -38,6 +37,7 @@ from rendezvous.serving.connection_rules import ConnectionRules
 from rendezvous.serving.room import Room
 from rendezvous.serving.uvicorn_server import GuardedServer
 from rendezvous.talk.credentials import SERVER_NAME
+from rendezvous.tasks import wait_for
 from rendezvous.wire.errors import RdzvError, Unavailable
 from rendezvous.wire.run import DEFAULT_MAX_RUNS
 
@@ -139,11 +139,9 @@ async def _opened(dsn: str, id: str) -> PostgresJournal:  # noqa: A002
             try:
                 journal = await PostgresJournal.open(dsn, id)
             except Away as exc:
-                if said != (said := f"{exc.message}; {exc.hint}"):
+                if said != (said := exc.one_line):
                     logger.warning("waiting for the database: %s", said)
-                with contextlib.suppress(TimeoutError):
-                    async with timeout(_AGAIN_SECONDS):
-                        await ends.wait()
+                await wait_for(ends, _AGAIN_SECONDS)
             else:
                 if not ends.is_set():
                     return journal

@@ -24,6 +24,7 @@ from rendezvous.registry.sequencer import Change, Sequencer
 from rendezvous.registry.shared_journal import Beat, Holding, SharedJournal
 from rendezvous.registry.waiters import Waiters
 from rendezvous.talk.credentials import Credential
+from rendezvous.tasks import wait_for
 from rendezvous.wire.errors import InternalError, Moved, RegistryError, Unavailable
 
 logger = logging.getLogger(__name__)
@@ -83,9 +84,7 @@ class Replica:
                 self._hurry.clear()
                 await self._beat()
                 await asyncio.sleep(_LEAST_PAUSE_SECONDS)  # however many are in a hurry
-                with contextlib.suppress(TimeoutError):
-                    async with timeout(BEAT_SECONDS - _LEAST_PAUSE_SECONDS):
-                        await self._hurry.wait()
+                await wait_for(self._hurry, BEAT_SECONDS - _LEAST_PAUSE_SECONDS)
         finally:
             self._owners.cancel()
             self._loads.cancel()

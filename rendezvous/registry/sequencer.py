@@ -274,9 +274,7 @@ class Sequencer:
                 self.kept.doubt(name, Unavailable(error.message, hint=error.hint))
                 continue
             if (live := self.runs.get(name)) is not None:
-                live.unwritten.failed(
-                    f"{error.message}; {error.hint}".removesuffix("; "), live.now()
-                )
+                live.unwritten.failed(error.one_line, live.now())
 
     async def _rebuilt(self, name: str) -> bool:
         """Whether the run could be read; a journal that is shared may be away by now."""

@@ -10,12 +10,10 @@ from __future__ import annotations
 from typing import Final
 
 from rendezvous.run.state import Run, Slot
-from rendezvous.wire.errors import PREEMPTED_HINT, Cause
+from rendezvous.wire.errors import PREEMPTED_HINT, SIGNALS, Cause
 from rendezvous.wire.run import NodeState, Result, SlotNews
 from rendezvous.wire.words import printable
 
-SIGNALS: Final = 128
-"""What a shell adds to a signal's number, for an exit code."""
 _MOST_WORDS = 300
 _MAY_BE_PREEMPTED: Final = (
     Cause.NODE_LOST,

@@ -22,6 +22,7 @@ from rendezvous.compat import timeout
 from rendezvous.serving.answers import SECURITY_HEADERS
 from rendezvous.serving.connection_rules import ConnectionRules
 from rendezvous.serving.http11 import GuardedProtocol
+from rendezvous.tasks import wait_for
 
 # How often the date of the answers is made anew.
 _TICK_SECONDS = 1.0
@@ -101,9 +102,7 @@ class GuardedServer(uvicorn.Server):
     async def main_loop(self) -> None:
         """See the base class, which looks ten times a second whether it is to end."""
         while not await self.on_tick(0):
-            with contextlib.suppress(TimeoutError):
-                async with timeout(_TICK_SECONDS):
-                    await self._told.wait()
+            await wait_for(self._told, _TICK_SECONDS)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """See the base class, which waits for a tenth of a second at each step: the end of each

@@ -10,6 +10,7 @@ import random
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
+from rendezvous.tasks import cancel_all
 from rendezvous.wire.errors import RdzvError, RegistryError, TooManyRequests, Unavailable
 
 T = TypeVar("T")
@@ -98,9 +99,7 @@ async def persistently(
                 tries.append(asyncio.create_task(send()))
                 patience = again_after
     finally:
-        for task in tries:
-            task.cancel()
-        await asyncio.gather(*tries, return_exceptions=True)
+        await cancel_all(tries)
 
 
 async def _wait(tries: Tries[T], seconds: float) -> tuple[Tries[T], Tries[T]]:

@@ -49,9 +49,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import IntEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from rendezvous.enums import StrEnum
+
+SIGNALS: Final = 128
+"""What a shell adds to a signal's number, for an exit code."""
 
 
 class ExitCode(IntEnum):
@@ -178,6 +181,11 @@ class RdzvError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message}\n{self.hint}" if self.hint else self.message
+
+    @property
+    def one_line(self) -> str:
+        """The message and what to try, in one line."""
+        return f"{self.message}; {self.hint}" if self.hint else self.message
 
 
 class UsageError(RdzvError, code="usage", status=400, exit_code=ExitCode.USAGE):
@@ -360,6 +368,11 @@ def with_children(root: type[RdzvError]) -> Iterator[type[RdzvError]]:
     yield root
     for child in root.__subclasses__():
         yield from with_children(child)
+
+
+def message_of(error: BaseException) -> str:
+    """Return what an error says; one that nobody raised on purpose is shown as it is."""
+    return error.message if isinstance(error, RdzvError) else repr(error)
 
 
 def error_from_code(code: str, message: str, hint: str = "") -> RdzvError:

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from launcher.launch.environment import LaunchEnvironment
 from launcher.plan.avoiding import NO_PLACES, Places
 from launcher.plan.plan import WorkerRun
+from launcher.prepare.environment import LaunchEnvironment
 from launcher.prepare.preparation import Preparation, prepare
 from launcher.settings import LaunchSettings
 from launcher.state.launch_record import LaunchRecord

@@ -20,10 +20,10 @@ from typing import Any, cast
 
 import pytest
 
-from launcher.launch import port as port_module
-from launcher.launch.environment import Child, Socket, WordsKeeper
-from launcher.launch.port import LauncherPort
+from launcher import port as port_module
 from launcher.plan.plan import HIDDEN, Submission, WorkerRun
+from launcher.port import LauncherPort
+from launcher.prepare.environment import Child, Socket, WordsKeeper
 from launcher.run.command import launch
 from launcher.schedulers.contract import Scheduler, SchedulerContext, Trouble, unheard
 from launcher.schedulers.description import Description

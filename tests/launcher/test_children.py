@@ -15,7 +15,7 @@ from typing import Any, cast
 import pytest
 
 from launcher.cli import streams
-from launcher.launch.environment import LaunchEnvironment, _RegistryProcess, registry_log
+from launcher.prepare.environment import LaunchEnvironment, _RegistryProcess, registry_log
 from launcher.run import group_refusal, page_child
 from launcher.run import serve as serve_module
 from launcher.run.page_child import page_beside

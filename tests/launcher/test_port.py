@@ -8,8 +8,8 @@ from typing import cast
 
 import pytest
 
-from launcher.launch import port as port_module
-from launcher.launch.port import LauncherPort, run_features
+from launcher import port as port_module
+from launcher.port import LauncherPort, run_features
 from rendezvous.feature import Feature, Lazy
 from rendezvous.talk.client import RegistryClient
 from rendezvous.wire.errors import Unavailable

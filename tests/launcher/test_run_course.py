@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from launcher.launch.port import LauncherPort
+from launcher.port import LauncherPort
 from rendezvous.wire.errors import NotFound
 from rendezvous.wire.node import Finding
 from rendezvous.wire.run import EpochEnd, NodeState, Phase, RunReport
@@ -105,7 +105,6 @@ STEPS: Steps = {
     "dies-7": lambda drive, _: drive.answer("start child", None, -7),
     "dies-24": lambda drive, _: drive.answer("start child", None, -24),
     "features": lambda drive, _: drive.answer("run features"),
-    "features-fail": lambda drive, _: drive.fails("run features"),
     "words": lambda drive, _: drive.answer("fetch words"),
     "words-fail": lambda drive, _: drive.fails("fetch words"),
     "events-broken": lambda drive, _: drive.events(17, broken=True),
@@ -269,7 +268,6 @@ def test_33_to_41_100_what_is_done_for_each_kind_of_launch(
         ("over features 3.1", "3: break off follow events; close child"),
         ("over features 2 dies 1.1", "1: break off follow events; close child"),
         ("over features events-over", "close child"),
-        ("over features-fail events-over", "close child"),
         ("features over events-over", "close child"),  # they had ended before
         # events that ended before everyone had left are asked for at once, and only once
         ("events-over over features", "follow events 9"),

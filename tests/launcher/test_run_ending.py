@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from launcher.launch.ending import Endings, Tracked
+from launcher.cleanup.endings import Endings, Tracked
 from launcher.plan.plan import WorkerRun
 from rendezvous.wire.errors import StorageFull
 from rendezvous.wire.run import NodeState, Phase, Result, RunReport, SlotState
@@ -52,7 +52,7 @@ class Alone(Drive):
         self.ends.begin(run, by_itself=by_itself)
         await self.ends.until_ended(run)
         over = run.over.state if run.over else ""
-        self.tell(*(("gone", key, run.handle, over) if run.gone else ("left", key, run.stands)))
+        self.tell(*(("gone", key, run.handle, over) if run.gone else ("left", key, run.last_known)))
 
     def hurry(self) -> None:
         """They end at once."""

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from launcher.launch.recovery import end_left, is_there
+from launcher.cleanup.orphans import end_left
+from launcher.launch.recovery import is_there
 from rendezvous.wire.errors import RunExists, UsageError
 from rendezvous.wire.run import EpochEnd, NodeState, Phase, SlotState
 from tests.launcher.drive import FOREIGN, SILENT, Drive, Steps, over, slot, status

@@ -16,13 +16,14 @@ from typing import Any
 
 import pytest
 
-from launcher.launch.context import ContextMaker, LaunchContext
+from launcher.launch.context_maker import ContextMaker
 from launcher.launch.following import Following
 from launcher.launch.launch import Outcome
 from launcher.launch.recovery import Recovery
 from launcher.launch.worker_runs import WorkerRuns
 from launcher.options import with_sources
 from launcher.plan.plan import HIDDEN
+from launcher.prepare.context import LaunchContext
 from launcher.prepare.preparation import Preparation, prepare
 from launcher.run.command import launch
 from launcher.schedulers.contract import NothingSubmitted, SchedulerContext
@@ -634,7 +635,7 @@ async def test_a_launch_ends_in_order_once_who_started_it_has_ended(
 
 
 @pytest.mark.parametrize(
-    ("part", "does"), [(Recovery, "find"), (Following, "until_result"), (WorkerRuns, "see")]
+    ("part", "does"), [(Recovery, "find"), (Following, "until_result"), (WorkerRuns, "update")]
 )
 @virtual
 async def test_95_a_part_that_fails_ends_the_launch_and_its_error_is_raised(

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from launcher.launch.recovery import end_left
+from launcher.cleanup.orphans import end_left
 from launcher.schedulers.contract import NothingSubmitted, SchedulerContext
 from rendezvous.talk.credentials import registry_credential
 from rendezvous.talk.join_string import RegistryPlace, RegistryString, group_token_text

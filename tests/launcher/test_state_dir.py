@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from launcher.launch.recovery import end_left
+from launcher.cleanup.orphans import end_left
 from launcher.plan.plan import Submission, WorkerRun
 from launcher.plan.template import Value
 from launcher.schedulers.contract import SchedulerContext

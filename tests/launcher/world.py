@@ -13,8 +13,8 @@ from typing import Any, ClassVar, cast
 
 import pytest
 
-from launcher.launch.environment import Child, LaunchEnvironment, Socket
 from launcher.plan.plan import Plan, Submission, WorkerRun
+from launcher.prepare.environment import Child, LaunchEnvironment, Socket
 from launcher.prepare.preparation import Preparation, prepare
 from launcher.run.command import launch
 from launcher.schedulers.contract import Scheduler, SchedulerContext, Trouble, unheard

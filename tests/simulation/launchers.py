@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launcher.launch.environment import Child, LaunchEnvironment, Socket
 from launcher.plan.plan import Plan, WorkerRun
+from launcher.prepare.environment import Child, LaunchEnvironment, Socket
 from launcher.run.command import launch
 from launcher.schedulers.contract import Scheduler, SchedulerContext
 from launcher.settings import LaunchSettings

@@ -188,7 +188,7 @@ class Registries:
 
 @dataclass(frozen=True)
 class SimulatedSocket:
-    """A listening socket: see `launcher.launch.environment.Socket`."""
+    """A listening socket: see `launcher.prepare.environment.Socket`."""
 
     port: int
     close: Callable[[], None]
@@ -198,7 +198,7 @@ class SimulatedSocket:
 
 
 class SimulatedChild:
-    """A process of the registry: see `launcher.launch.environment.Child`."""
+    """A process of the registry: see `launcher.prepare.environment.Child`."""
 
     def __init__(self, world: World, launcher: Launcher, state: StateDir) -> None:
         self._world = world

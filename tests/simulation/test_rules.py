@@ -19,8 +19,9 @@ DRIVEN += ["program", "registry", "scheduler", "stream"]
 OF_THE_PRODUCT = {
     f"{package}.{name}"
     for package, names in {
-        "launcher.launch": "background context ending following hosts keeping launch lifecycle "
-        "recovery registry result run_view slot_run worker_runs",
+        "launcher.cleanup": "endings orphans",
+        "launcher.launch": "background context_maker following hosts launch lifecycle recovery "
+        "registry run_files run_view slot_run worker_runs",
         "rendezvous.talk": "dialling retry",
         "worker.agent": "attempt fencing following joining leaving node reports session shell "
         "watching",

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from launcher.launch.recovery import end_left
+from launcher.cleanup.orphans import end_left
 from launcher.schedulers.contract import SchedulerContext
 from launcher.state.state_dir import StateDir
 from rendezvous.registry import retention

@@ -18,6 +18,7 @@ from dataclasses import replace
 
 from rendezvous.compat import timeout
 from rendezvous.talk.join_string import JoinString
+from rendezvous.tasks import cancel_all
 from rendezvous.wire.errors import Fenced, RunOver
 from worker.agent.arming import NodeSpec
 from worker.agent.environment import AgentEnvironment
@@ -81,9 +82,7 @@ async def run_agent(
         logger.log(logging.ERROR if exc.exit_code else logging.INFO, "%s", exc.message)
         return int(exc.exit_code)
     finally:
-        for task in (reaper, sweeper):
-            task.cancel()
-        await asyncio.gather(reaper, sweeper, return_exceptions=True)
+        await cancel_all([reaper, sweeper])
 
 
 async def _own_environment(

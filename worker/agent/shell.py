@@ -15,6 +15,7 @@ from typing import Any
 
 from rendezvous.shell import Shell
 from rendezvous.talk.client import REQUEST_SECONDS, RegistryClient
+from rendezvous.tasks import cancel_all
 from rendezvous.wire.errors import ArmingFailed
 from rendezvous.wire.words import node_name
 from worker.agent import actions as do
@@ -129,9 +130,7 @@ class NodeShell:
         self.feed(inputs.DepartureNear(seconds, f"its notice file {file} appeared"))
 
     async def _close(self) -> None:
-        for task in self._beside:
-            task.cancel()
-        await asyncio.gather(*self._beside, return_exceptions=True)
+        await cancel_all(self._beside)
         await self._core.close()
         await self._begun.end()
 

@@ -7,13 +7,12 @@ few milliseconds in a thread, and the registry says how fast lines may be sent.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from pathlib import Path
 
-from rendezvous.compat import timeout
 from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.join_string import JoinString
 from rendezvous.talk.log_views import serve_view
+from rendezvous.tasks import wait_for
 from rendezvous.wire.errors import RdzvError
 from rendezvous.wire.log_view import ViewPost, ViewReply
 from worker.agent.actions import ServeView
@@ -97,9 +96,7 @@ class Views:
         if self._hurry.is_set():
             await asyncio.sleep(_REST_SECONDS)
             return
-        with contextlib.suppress(TimeoutError):
-            async with timeout(LOOK_SECONDS):
-                await self._hurry.wait()
+        await wait_for(self._hurry, LOOK_SECONDS)
 
     async def _read_on(self, reading: Reading, seconds: float) -> None:
         """Until more may be sent; what comes too fast for that is left out meanwhile."""
@@ -108,9 +105,7 @@ class Views:
         while (left := until - clock()) > 0 and not self._hurry.is_set():
             if reading.drops:
                 await self._in_thread(reading.step)
-            with contextlib.suppress(TimeoutError):
-                async with timeout(min(left, LOOK_SECONDS)):
-                    await self._hurry.wait()
+            await wait_for(self._hurry, min(left, LOOK_SECONDS))
 
     async def _send(self, post: ViewPost) -> ViewReply | None:
         """Send it, again where there was no room for it; None: the registry does not answer."""
@@ -142,7 +137,5 @@ class Views:
         self._behind = set(self._served)
         self._caught_up.clear()
         self._hurry.set()
-        with contextlib.suppress(TimeoutError):
-            async with timeout(_FLUSH_SECONDS):
-                await self._caught_up.wait()
+        await wait_for(self._caught_up, _FLUSH_SECONDS)
         self._hurry.clear()

@@ -13,6 +13,7 @@ from collections.abc import Set as AbstractSet
 from typing import TypeAlias
 
 from rendezvous.background import in_background
+from rendezvous.tasks import cancel_all
 from rendezvous.wire.hostnames import is_valid_label
 
 NO_SUCH_NAME = "rdzv-no-such-name"
@@ -95,10 +96,8 @@ class Resolver:
 
     async def close(self) -> None:
         """Forget what has not been answered."""
-        tasks = [task for task in (self._nowhere, *self._asked.values()) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        tasks = (self._nowhere, *self._asked.values())
+        await cancel_all(task for task in tasks if task is not None)
 
     def _task(self, name: str) -> asyncio.Future[Addresses]:
         return asyncio.ensure_future(self._in_thread(self._look_up, name))

@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from rendezvous.compat import TaskGroup, timeout
+from rendezvous.tasks import cancel_all
 from rendezvous.wire.verify import Outcome, PairProbe, ProbePeer, ProbePlan
 from rendezvous.wire.words import printable
 from worker.probe.packets import (
@@ -220,9 +221,7 @@ class _Visitor:
             if not heard.done() and visits:
                 await asyncio.wait(visits)
         finally:
-            for task in visits:
-                task.cancel()
-            await asyncio.gather(*visits, return_exceptions=True)
+            await cancel_all(visits)
         if heard.done():
             return heard.result()
         usual, _ = Counter(pair.outcome for pair in silent).most_common(1)[0]

@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from rendezvous.compat import timeout
+from rendezvous.tasks import cancel_all
 from rendezvous.wire.words import printable
 from worker.program.own_folder import OwnFolder
 
@@ -133,9 +134,7 @@ class LocalSocket:
         """Answer nobody any more."""
         if self._server is not None:
             self._server.close()
-        for connection in self._connections:
-            connection.cancel()
-        await asyncio.gather(*self._connections, return_exceptions=True)
+        await cancel_all(self._connections)
         if self._folder is not None:
             self._folder.remove()
         self._server, self._folder = None, None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from rendezvous.tasks import cancel_all
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.relay import (
     COMMAND_WINDOW_BYTES,
@@ -59,9 +60,7 @@ class Call:
             if self._asked:
                 self._send(CommandEnd(number=self._start.number))
                 self._asked = False
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await cancel_all(tasks)
 
     def receive(self, frame: CommandOutput | CommandExit) -> None:
         """Take in what the target says; what came before, or before its turn, is left aside."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection
 from typing import Protocol
 
 from rendezvous.talk.retry import until_answered
+from rendezvous.tasks import cancel_all
 from rendezvous.wire.errors import RdzvError, UsageError
 from rendezvous.wire.relay import (
     CommandEnd,
@@ -136,9 +137,7 @@ class Exchange:
             for task in done:
                 task.result()
         finally:
-            giving.cancel()
-            taking.cancel()
-            await asyncio.gather(giving, taking, return_exceptions=True)
+            await cancel_all([giving, taking])
 
     async def _give(self) -> None:
         while True:

@@ -10,7 +10,7 @@ import pytest
 
 from features.machines import FILE, TOPIC, launcher
 from features.machines.wire import NodeMachine, RunMachines
-from launcher.launch.port import LauncherPort
+from launcher.port import LauncherPort
 from rendezvous.channel import Published
 from rendezvous.talk.client import RegistryClient
 from rendezvous.wire.errors import Unavailable

@@ -12,7 +12,7 @@ import pytest
 from features.metrics import FILE, TOPIC, launcher
 from features.metrics.view import read_metrics
 from features.metrics.wire import MetricLine, RunMetrics
-from launcher.launch.port import LauncherPort
+from launcher.port import LauncherPort
 from rendezvous.channel import Published
 from rendezvous.talk.client import RegistryClient
 from rendezvous.wire.errors import Unavailable

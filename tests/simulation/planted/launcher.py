@@ -8,7 +8,7 @@ from contextlib import suppress
 from math import inf
 from typing import Any, NoReturn
 
-from launcher.launch.ending import COMMANDS_AT_ONCE
+from launcher.cleanup.endings import COMMANDS_AT_ONCE
 from launcher.launch.lifecycle import SUBMITS_AT_ONCE
 from launcher.launch.slot_run import SlotRun, Step
 from launcher.plan.plan import LOCAL
@@ -88,21 +88,21 @@ def _fails(kind: type) -> Function:
 def _release_as_if(**said: object) -> Function:
     """Release as if this was so of every slot."""
     def view(runs: Any) -> Any:
-        seen = runs._runs.view
+        seen = runs.runs.view
         return but(seen, slots={n: but(slot, **said) for n, slot in seen.slots.items()})
 
-    return while_set(lambda runs: runs._runs, view=view)
+    return while_set(lambda runs: runs.runs, view=view)
 
 
 def _older(runs: Any, run: Any) -> list[Any]:
-    found: list[Any] = runs._runs.older(run)
+    found: list[Any] = runs.runs.older(run)
     return found
 
 
 def _surely(said: object, lifecycle: Any, run: Any) -> object:
     """Where its submission has failed, it is not there."""
     if isinstance(said, SchedulerError):
-        put(run, gone=True).note(lifecycle._ledger)
+        put(run, gone=True).note(lifecycle.ledger)
     return said
 
 
@@ -124,7 +124,7 @@ async def _writes_once(real: Function, runs: Any, run: Any) -> None:
 
 async def _ends_nothing(real: Function, runs: Any) -> None:
     """Take what is elsewhere for gone."""
-    for run in runs._runs.all():
+    for run in runs.runs.all:
         run.gone = run.gone or run.starter != LOCAL
     await real(runs)
 
@@ -132,7 +132,7 @@ async def _ends_nothing(real: Function, runs: Any) -> None:
 async def _submits_again(lifecycle: Any, run: Any) -> None:
     """Submit the next generation, and look for nothing."""
     run.step, run.task = Step.INACTIVE, None
-    lifecycle._owner.submit_again(run.slot, run.generation + 1)
+    lifecycle.owner.submit_again(run.slot, run.generation + 1)
 
 
 async def _looks_in_vain(real: Function, lifecycle: Any, run: Any) -> tuple[None, None]:
@@ -166,7 +166,7 @@ _STARTING_AND_FOLLOWING = (
         wrap("launcher.launch.recovery:Recovery._why_ended",
              lambda real, recovery, record, status: real(
                  recovery, but(record, fingerprint="",
-                               scheduler=recovery._prepared.settings.starter), status))),
+                               scheduler=recovery.prepared.settings.starter), status))),
     Bug("launch: never resumes",
         replace("launcher.launch.recovery:Recovery._resume_former", _begins_anew)),
     Bug("launch: a former port is tried once",
@@ -187,16 +187,16 @@ _STARTING_AND_FOLLOWING = (
 
 _LEAVING_AND_ENDING = (
     Bug("launch: remains are not ended",
-        wrap("launcher.launch.recovery:Orphans.end",
+        wrap("launcher.cleanup.orphans:Orphans.end",
              lambda real, left, *rest: real(put(left, runs=[]), *rest))),
     Bug("launch: the ledger is forgotten",
-        wrap("launcher.launch.recovery:Orphans.end",
+        wrap("launcher.cleanup.orphans:Orphans.end",
              awaited(lambda _kept, left, *_: [*left.unknown]))),
     Bug("launch: unknown schedulers are forgotten",
-        wrap("launcher.launch.recovery:Orphans.end",
+        wrap("launcher.cleanup.orphans:Orphans.end",
              awaited(lambda kept, left, *_: [one for one in kept if one not in left.unknown]))),
     Bug("launch: former remains are not named",
-        wrap("launcher.launch.ending:by_slot",
+        wrap("launcher.cleanup.endings:by_slot",
              lambda real, runs: [one for one in real(runs) if isinstance(one, SlotRun)])),
     Bug("launch: the last events are missing",
         wrap("launcher.launch.following:Following.part",
@@ -208,25 +208,25 @@ _LEAVING_AND_ENDING = (
     Bug("launch: nodes hear of no failure",
         replace("launcher.launch.launch:Launch._report_failure", nothing_awaited)),
     Bug("launch: nobody says what is left",
-        wrap("launcher.launch.ending:by_slot",
+        wrap("launcher.cleanup.endings:by_slot",
              lambda real, runs: [one for one in real(runs) if not isinstance(one, SlotRun)])),
     Bug("launch: the result is not written",
         replace("launcher.state.state_dir:StateDir.write_result", nothing)),
     Bug("launch: nothing is ended",
         wrap("launcher.launch.worker_runs:WorkerRuns.end_all", _ends_nothing)),
     Bug("launch: the first command is believed",
-        wrap("launcher.launch.ending:Endings._look",
+        wrap("launcher.cleanup.endings:Endings._poll",
              awaited(lambda gone, _endings, _run, end: end.cancelled_at is not None or gone))),
-    Bug("launch: one look is enough", constant("launcher.launch.ending:LOOKS", 1)),
-    Bug("launch: no grace", given("launcher.launch.ending:Endings.__init__", grace=0.0)),
+    Bug("launch: one look is enough", constant("launcher.cleanup.endings:MOST_MISSES", 1)),
+    Bug("launch: no grace", given("launcher.cleanup.endings:Endings.__init__", grace=0.0)),
     Bug("launch: endings are never given up",
-        constant("launcher.launch.ending:LIMIT_SECONDS", inf)),
+        constant("launcher.cleanup.endings:LIMIT_SECONDS", inf)),
     Bug("launch: endings are given up at once",
-        wrap("launcher.launch.ending:Endings._is_late",
+        wrap("launcher.cleanup.endings:Endings._is_late",
              lambda real, endings, end: end.cancelled_at is not None
              if end.hurried_at is None else real(endings, end))),
     Bug("launch: the queue of commands stands",
-        wrap("launcher.launch.ending:Endings.__init__",
+        wrap("launcher.cleanup.endings:Endings.__init__",
              lambda real, endings, grace: _with(_commands=_Wall(COMMANDS_AT_ONCE))(
                  real, endings, grace))),
     Bug("launch: nodes are awaited for ever",
@@ -246,15 +246,15 @@ _LEAVING_AND_ENDING = (
         replace("launcher.launch.launch:Launch._at_once", nothing,
                 within="launcher.launch.launch:Launch._on_signal")),
     Bug("launch: signals exit as cancelled",
-        replace("launcher.launch.result:by_signal", lambda result, *_: result)),
+        replace("launcher.launch.launch:by_signal", lambda result, *_: result)),
     Bug("launch: any result exits by its signal",
-        wrap("launcher.launch.result:by_signal",
+        wrap("launcher.launch.launch:by_signal",
              lambda real, result, run, number: but(
                  real(result, run, number), exit_code=128 + number))),
     Bug("launch: a full journal exits as failed",
-        wrap("launcher.launch.result:result_of_error", _fails(StorageFull))),
+        wrap("launcher.launch.launch:result_of_error", _fails(StorageFull))),
     Bug("launch: a silent registry exits as failed",
-        wrap("launcher.launch.result:result_of_error", _fails(RegistryLost))),
+        wrap("launcher.launch.launch:result_of_error", _fails(RegistryLost))),
 )
 
 _WORKER_RUNS = (
@@ -266,14 +266,14 @@ _WORKER_RUNS = (
     Bug("launch: replaced runs stay",
         replace("launcher.launch.worker_runs:WorkerRuns.end_older", nothing)),
     Bug("launch: submits before the older is gone",
-        wrap("launcher.launch.worker_runs:WorkerRuns.is_held",
-             lambda real, runs, run: not runs._runs.view.outlives and real(runs, run))),
+        wrap("launcher.launch.worker_runs:WorkerRuns.is_blocked",
+             lambda real, runs, run: not runs.runs.view.outlives and real(runs, run))),
     Bug("launch: an older one's end is not told",
         replace("launcher.launch.worker_runs:WorkerRuns._report_over", nothing)),
     Bug("launch: a fence is not heard of",
-        wrap("launcher.launch.worker_runs:WorkerRuns.is_held",
+        wrap("launcher.launch.worker_runs:WorkerRuns.is_blocked",
              lambda real, runs, run: any(map(runs._may_run, _older(runs, run)))
-             if runs._runs.view.outlives else real(runs, run))),
+             if runs.runs.view.outlives else real(runs, run))),
     Bug("launch: no answer is a no",
         wrap("launcher.launch.lifecycle:Lifecycle._try_to_submit", awaited(_surely))),
     Bug("launch: submits before the intent",
@@ -287,18 +287,18 @@ _WORKER_RUNS = (
     Bug("launch: ids are forgotten",
         wrap("launcher.launch.lifecycle:Lifecycle._try_to_submit",
              awaited(lambda said, lifecycle, run: last(
-                 put(run, handle="").note(lifecycle._ledger), said)))),
+                 put(run, handle="").note(lifecycle.ledger), said)))),
     Bug("launch: the table's runs are released",
         wrap("launcher.launch.worker_runs:WorkerRuns._release",
              _release_as_if(node=None, awaited=False))),
     Bug("launch: standbys are released",
         wrap("launcher.launch.worker_runs:WorkerRuns._release", _release_as_if(awaited=False))),
     Bug("launch: gone is not noted",
-        wrap("launcher.launch.ending:Tracked.note",
+        wrap("launcher.cleanup.endings:Tracked.note",
              lambda real, run, *rest, **more: run.gone or real(run, *rest, **more))),
     Bug("launch: submits after the result",
         replace("launcher.launch.worker_runs:WorkerRuns.stop",
-                lambda runs: put(runs._runs, stopped=True))),
+                lambda runs: put(runs.runs, stopped=True))),
     Bug("launch: the gate is a wall",
         wrap("launcher.launch.lifecycle:Lifecycle.__init__",
              lambda real, *rest: _with(_gate=_Wall(SUBMITS_AT_ONCE))(real, *rest))),

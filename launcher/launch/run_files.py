@@ -8,8 +8,8 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from launcher.launch.environment import LaunchEnvironment, WordsKeeper
 from launcher.launch.registry import Registry
+from launcher.prepare.environment import LaunchEnvironment, WordsKeeper
 from launcher.show.board import Board
 from launcher.show.checks import lines_of, warning_lines
 from launcher.state.state_dir import StateDir, outlives_launch
@@ -27,29 +27,11 @@ _BY_CHECKS: Final = (VerificationFailed.code, PreflightFailed.code)
 _STARTED: Final = (Phase.RUNNING, Phase.FINISHED)
 
 
-@dataclass
-class Kept:
-    """File that is written once, and tried again when that fails.
-
-    Attributes:
-        wanted: Whether a status asks for it, and it is not kept.
-        keep: Keeps it; raises RdzvError.
-        task: What tries.
-        trying: A try is under way.
-        failed: How often it has failed in a row.
-    """
-
-    wanted: Callable[[RunStatus], bool]
-    keep: Callable[[RunStatus], Coroutine[Any, Any, None]]
-    task: asyncio.Task[None] | None = None
-    trying: bool = False
-    failed: int = 0
-
-
-class Keeping:
+@dataclass(eq=False)
+class RunFiles:
     """Keeps it in the run's folder, and says what checks have found.
 
-    Args:
+    Attributes:
         registry: Where the run is.
         state: The run's folder.
         board: Where the person sees it.
@@ -58,49 +40,40 @@ class Keeping:
         changed: Called when something was kept, or could not be.
     """
 
-    def __init__(
-        self,
-        registry: Registry,
-        state: StateDir,
-        board: Board,
-        environment: LaunchEnvironment,
-        start: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
-        changed: Callable[[], None],
-    ) -> None:
-        self._registry = registry
-        self._state = state
-        self._board = board
-        self._environment = environment
-        self._start = start
-        self._changed = changed
+    registry: Registry
+    state: StateDir
+    board: Board
+    environment: LaunchEnvironment
+    start: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+    changed: Callable[[], None]
+
+    def __post_init__(self) -> None:
         self._status: RunStatus | None = None
-        self._all = (Kept(self._wants_table, self._table), Kept(self._wants_checks, self._checks))
+        self._task: asyncio.Task[None] | None = None
+        self._trying = False
+        self._failed = 0  # in a row
         self._epoch = 0
         self._checks_shown = False
         self._findings: list[Finding] | None = None
         self._words: WordsKeeper | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    def see(self, status: RunStatus) -> None:
+    def update(self, status: RunStatus) -> None:
         """Keep what `rdzv logs` and `rdzv status --env` have to know once the nodes have their
         ranks; and of a start that failed, say what one sentence leaves out."""
         self._status = status
-        for one in self._all:
-            if one.wanted(status) and (one.task is None or one.task.done()):
-                one.task = self._start(self._try(one))
+        if self._wanted() and (self._task is None or self._task.done()):
+            self._task = self.start(self._keep())
 
     def is_awaited(self) -> bool:
         """Whether the end of the launch waits for something, as its registry has to be there."""
-        status = self._status
-        wanted = [one for one in self._all if status is not None and one.wanted(status)]
-        trying = any(one.trying for one in self._all)
-        return trying or any(one.failed < MOST_TRIES for one in wanted)
+        return self._trying or (self._failed < MOST_TRIES and bool(self._wanted()))
 
     def epoch_ended(self) -> None:
         """Fetch in a while what the ranks have printed last."""
         self.stop()
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(WORDS_SECONDS, lambda: self._start(self.fetch_words()))
+        self._timer = loop.call_later(WORDS_SECONDS, lambda: self.start(self.fetch_words()))
 
     def stop(self) -> None:
         """Fetch nothing later on."""
@@ -110,57 +83,63 @@ class Keeping:
     async def fetch_words(self) -> None:
         """Keep what the ranks of failed programs have printed last; ends no launch."""
         if self._words is None:
-            admin, say = self._registry.admin, self._board.say
-            self._words = self._environment.words_keeper(admin, self._state, say)
+            admin, say = self.registry.admin, self.board.say
+            self._words = self.environment.words_keeper(admin, self.state, say)
         with contextlib.suppress(Exception):
             await self._words.fetch()
 
-    async def _try(self, one: Kept) -> None:
+    async def _keep(self) -> None:
         """Try again and again, with the newest status."""
-        while (status := self._status) is not None and one.wanted(status):
-            one.trying = True
+        while wanted := self._wanted():
+            self._trying = has_all = True
             try:
-                await one.keep(status)
-                one.failed = 0
-            except RdzvError:
-                one.failed += 1
+                for keep in wanted:
+                    try:
+                        await keep()
+                    except RdzvError:
+                        has_all = False
+                self._failed = 0 if has_all else self._failed + 1
             finally:
-                one.trying = False
-                self._changed()
-            if one.wanted(status):
+                self._trying = False
+                self.changed()
+            if self._wanted():
                 await asyncio.sleep(KEEP_AGAIN_SECONDS)
 
-    def _wants_table(self, status: RunStatus) -> bool:
-        return status.phase in _STARTED and bool(status.digest) and status.epoch != self._epoch
+    def _wanted(self) -> list[Callable[[], Coroutine[Any, Any, None]]]:
+        """List what keeps that for which the newest status asks."""
+        if (status := self._status) is None:
+            return []
+        by_checks = status.result is not None and status.result.code in _BY_CHECKS
+        has_table = status.phase in _STARTED and bool(status.digest)
+        checks = [self._checks] if by_checks and not self._checks_shown else []
+        return [*checks, self._table] if has_table and status.epoch != self._epoch else [*checks]
 
-    def _wants_checks(self, status: RunStatus) -> bool:
-        result = status.result
-        return result is not None and result.code in _BY_CHECKS and not self._checks_shown
-
-    async def _table(self, status: RunStatus) -> None:
-        self._state.write("status.json", status.model_dump_json().encode())
-        table = await self._registry.viewer.table(self._registry.run, status.digest)
-        self._state.write("table.json", table.canonical())
+    async def _table(self) -> None:
+        status = self._status
+        assert status is not None
+        self.state.write("status.json", status.model_dump_json().encode())
+        table = await self.registry.viewer.table(self.registry.run, status.digest)
+        self.state.write("table.json", table.canonical())
         report = await self._report()
         self._epoch = status.epoch
         if self._findings is None or not _kinds(report.findings) <= _kinds(self._findings):
             self._say(warning_lines(report, lasts=outlives_launch()))
         self._findings = report.findings
 
-    async def _checks(self, status: RunStatus) -> None:
+    async def _checks(self) -> None:
         report = await self._report()
         self._checks_shown = True
         self._say(lines_of(report, lasts=outlives_launch()))
 
     async def _report(self) -> RunReport:
         """Keep what was checked."""
-        report = await self._registry.viewer.checks(self._registry.run)
-        self._state.write("report.json", report.model_dump_json().encode())
+        report = await self.registry.viewer.checks(self.registry.run)
+        self.state.write("report.json", report.model_dump_json().encode())
         return report
 
     def _say(self, lines: Iterable[str]) -> None:
         for line in lines:
-            self._board.say(line)
+            self.board.say(line)
 
 
 def _kinds(findings: list[Finding]) -> set[tuple[str, str, str]]:

@@ -13,15 +13,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from launcher.launch.background import Interrupted, message_of, now, unless, wait_for
 from launcher.plan.plan import LOCAL, WorkerRun
 from launcher.schedulers.contract import Scheduler
 from launcher.schedulers.description import OVER, Description
 from launcher.state.ledger import Ledger, LedgerEntry
 from rendezvous.compat import timeout
+from rendezvous.tasks import Interrupted, now, unless, wait_for
+from rendezvous.wire.errors import message_of
 from rendezvous.wire.run import SlotState
 
-LOOKS: Final = 2
+MOST_MISSES: Final = 2
 RECHECK_SECONDS: Final = 1.0
 LIMIT_SECONDS: Final = 60.0
 HURRY_SECONDS: Final = 8.0
@@ -51,7 +52,7 @@ class Tracked:
         over: How it ended, where this launch did not tell it to.
         preempted: What its scheduler said when it took the machine back; None while it has not.
         host: Where it is, by its scheduler's name or the person's; empty while unknown.
-        stands: What is known of one that could not be ended, as a clause.
+        last_known: What is known of one that could not be ended, as a clause.
     """
 
     work: WorkerRun
@@ -63,7 +64,7 @@ class Tracked:
     over: Description | None = None
     preempted: Description | None = None
     host: str = ""
-    stands: str = ""
+    last_known: str = ""
 
     @property
     def slot(self) -> int:
@@ -92,7 +93,7 @@ class Tracked:
         command = self.scheduler.cancel_words(self.work, self.handle or None)
         how = "" if self.handle else "; look for a run with that name"
         how = f"; end it with: {command}" if command else how
-        return f"{self.words} may still exist: {self.stands}{how}"
+        return f"{self.words} may still exist: {self.last_known}{how}"
 
     def note(self, ledger: Ledger, *, whole: bool = False) -> None:
         """Write down what became known; without it, its name still finds it."""
@@ -109,9 +110,9 @@ class End:
         wait_until: The loop's time until which one that runs may end by itself.
         cancelled_at: When it was told to end; None before that.
         graceful: It was told with a grace.
-        looks: How often it was looked for in vain.
-        stands: What is known of it, as a clause.
-        silent: Its scheduler did not answer the last time.
+        misses: How often it was looked for in vain.
+        last_known: What is known of it, as a clause.
+        unanswered: Its scheduler did not answer the last time.
         refused: Why it could not be told, where the last try failed.
         hurried_at: Since when it is to end at once; None: it has its time.
         limit: The time-out of all, which a hurry sets.
@@ -120,9 +121,9 @@ class End:
     wait_until: float
     cancelled_at: float | None = None
     graceful: bool = False
-    looks: int = 0
-    stands: str = f"it is {SlotState.UNKNOWN}"
-    silent: bool = False
+    misses: int = 0
+    last_known: str = f"it is {SlotState.UNKNOWN}"
+    unanswered: bool = False
     refused: str = ""
     hurried_at: float | None = None
     limit: Any = None
@@ -172,7 +173,7 @@ class Endings:
         self.under_way[run] = End(now() + by_itself)
 
     async def until_ended(self, run: Tracked) -> None:
-        """See its end to an end: sets `gone`, or `stands` where it could not be ended."""
+        """See its end to an end: sets `gone`, or `last_known` where it could not be ended."""
         end, gone = self.under_way[run], False
         with contextlib.suppress(TimeoutError):
             async with timeout(None) as end.limit:
@@ -184,7 +185,8 @@ class Endings:
                     end.limit = None
         del self.under_way[run]
         run.gone = gone
-        run.stands = end.refused or end.stands  # that it runs is known; why it still does is not
+        # That it runs is known; why it still does is not.
+        run.last_known = end.refused or end.last_known
 
     async def _until_gone(self, run: Tracked, end: End) -> bool:
         """Look again and again; False where it is given up."""
@@ -193,17 +195,17 @@ class Endings:
         pause = min(first, scheduler.poll_seconds)
         while True:
             try:
-                if (gone := await self._look(run, end)) is not None:
+                if (gone := await self._poll(run, end)) is not None:
                     return gone
             except Exception as exc:  # noqa: BLE001 (one that fails is asked again like a silent one)
-                end.stands = message_of(exc)
-                end.silent = True
+                end.last_known = message_of(exc)
+                end.unanswered = True
             if self._is_late(end):
                 return False
-            await self._rest(end, max(pause, RECHECK_SECONDS) if end.looks else pause)
+            await self._rest(end, max(pause, RECHECK_SECONDS) if end.misses else pause)
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS, scheduler.poll_seconds)
 
-    async def _look(self, run: Tracked, end: End) -> bool | None:
+    async def _poll(self, run: Tracked, end: End) -> bool | None:
         """Whether it is gone; None: look again. Tells it to end where its time has come."""
         scheduler, finds = run.scheduler, run.scheduler.finds
         if not run.handle:
@@ -212,10 +214,10 @@ class Endings:
                 return self._missed(end, finds=finds)
             run.handle = run.handle or found or ""
         said = await self._command(scheduler, partial(scheduler.describe, run.work, run.handle))
-        end.silent = False
+        end.unanswered = False
         run.host = run.host or said.host
         run.preempted = run.preempted or (said if said.preempted else None)
-        end.stands = f"it is {said.state}" + (f": {said.detail}" if said.detail else "")
+        end.last_known = f"it is {said.state}" + (f": {said.detail}" if said.detail else "")
         if said.state is SlotState.UNKNOWN and finds:
             found = await self._command(scheduler, partial(scheduler.find, run.work))
             if found is None:
@@ -230,13 +232,13 @@ class Endings:
 
     def _missed(self, end: End, *, finds: bool) -> bool | None:
         """Judge one that is not listed: perhaps not yet, or it never was."""
-        end.looks += 1
-        end.silent = False
+        end.misses += 1
+        end.unanswered = False
         if not finds:
-            end.stands = "the scheduler did not answer its submission and cannot look it up"
+            end.last_known = "the scheduler did not answer its submission and cannot look it up"
             return False
-        end.stands = "it is not listed"
-        return True if end.looks >= LOOKS else None
+        end.last_known = "it is not listed"
+        return True if end.misses >= MOST_MISSES else None
 
     def _must_be_cancelled(self, end: End, state: SlotState) -> bool:
         hurry = self.hurried.is_set()
@@ -277,7 +279,7 @@ class Endings:
         """Wait; a hurry ends it, but two looks within a moment are one."""
         was_hurried = self.hurried.is_set()
         await (asyncio.sleep(seconds) if was_hurried else wait_for(self.hurried, seconds))
-        if end.looks and not was_hurried and self.hurried.is_set():
+        if end.misses and not was_hurried and self.hurried.is_set():
             await asyncio.sleep(RECHECK_SECONDS)
 
     def _is_late(self, end: End) -> bool:

@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
-from launcher.launch.background import message_of, wait_for
 from launcher.state.state_dir import StateDir
 from rendezvous.feature import Feature, Lazy, declared
 from rendezvous.talk.client import RegistryClient
+from rendezvous.tasks import wait_for
+from rendezvous.wire.errors import message_of
 
 BEGIN_SECONDS: Final = 1.0
 """Until the parts are imported: the start of the programs must not wait for that."""
