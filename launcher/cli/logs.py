@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
+import time
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,11 +16,12 @@ from launcher.cli.at_registry import URL, at_registry
 from launcher.cli.completion import run_ids
 from launcher.cli.process import exit_with, need_launcher_packages
 from launcher.cli.runs import STATE_DIR, folder_and_run, root_folder
-from launcher.cli.since import Since
 from launcher.options import WholeNumberFrom
 from rendezvous.wire.errors import UsageError
 
 _MOST_TEXTS, _MOST_LETTERS = 8, 100
+_AGO = re.compile(r"(?:\d{1,6}[smhd])+")
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 
 
 class _Text(click.ParamType[str]):
@@ -30,6 +34,47 @@ class _Text(click.ParamType[str]):
         if not value or len(value) > _MOST_LETTERS or not value.isprintable():
             self.fail(f"it takes 1 to {_MOST_LETTERS} printable characters", param, ctx)
         return str(value)
+
+
+def moment(text: str, now: float) -> float | None:
+    """The time that is meant, as `time.time()`; None where it is none.
+
+    A date and time without a zone is of the zone of this machine.
+
+    Args:
+        text: 10m, 1h30m, or as ISO 8601 has it.
+        now: As `time.time()`.
+    """
+    if _AGO.fullmatch(text):
+        return now - sum(int(n) * _SECONDS[unit] for n, unit in re.findall(r"(\d+)(\w)", text))
+    try:
+        zoned = f"{text[:-1]}+00:00" if text[-1:] in ("Z", "z") else text  # for Python 3.10
+        return datetime.fromisoformat(zoned).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+class _Since(click.ParamType[float]):
+    """The value of --since: a moment in the past, as `time.time()` has it."""
+
+    name = "since"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """See the base class."""
+        now = time.time()  # noqa: TID251 (that of a log's index)
+        at = moment(str(value).strip(), now)
+        if at is None:
+            self.fail(
+                f"it takes how long ago (90s, 10m, 2h, 1d or 1h30m) or a date and time "
+                f"(2026-11-25T14:30, 2026-11-25T14:30:00+01:00); {str(value)!r} is neither",
+                param,
+                ctx,
+            )
+        if at > now:
+            self.fail(f"{str(value)!r} is in the future", param, ctx)
+        return at
 
 
 @click.command()
@@ -67,7 +112,7 @@ class _Text(click.ParamType[str]):
 )
 @click.option(
     "--since",
-    type=Since(),
+    type=_Since(),
     metavar="TIME",
     help="Only what was printed in the last 90s, 10m, 2h or 1d, or from a date and time such as "
     "2026-11-25T14:30, accurate to 2 s.",

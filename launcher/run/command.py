@@ -22,12 +22,12 @@ import click
 
 from launcher.options import given_as
 from launcher.plan.named_hosts import working_folder
+from launcher.plan.plan import Plan
 from launcher.prepare.environment import LaunchEnvironment
 from launcher.prepare.preparation import Preparation, prepare
 from launcher.run.page_child import page_beside
 from launcher.settings import LaunchSettings
 from launcher.show.board import Board, JsonBoard
-from launcher.show.first_line import first_line
 from launcher.show.former import launched_before
 from launcher.show.last_line import last_line
 from launcher.state.prune import prune_after_launch
@@ -142,7 +142,7 @@ def _begin(prepared: Preparation, world: LaunchEnvironment) -> Coroutine[Any, An
         if isinstance(board, JsonBoard):
             board.begin(plan.run, state.path)
         if _nothing_refuses(prepared, state, world):
-            world.echo(first_line(plan, state))
+            world.echo(_first_line(plan, state))
             if before := launched_before(state):
                 world.echo(before)
         world.fork("_registry", int(prepared.standing is None))
@@ -200,3 +200,10 @@ def _nothing_refuses(prepared: Preparation, state: StateDir, world: LaunchEnviro
         return False
     known = prepared.plan.site.loopback or prepared.settings.registry_address
     return bool(known or prepared.standing or world.addresses())
+
+
+def _first_line(plan: Plan, state: StateDir) -> str:
+    """What standard error shows first, once nothing that was asked for is refused."""
+    nodes = f"{plan.nnodes} node{'s' * (plan.slots > 1)}"
+    who = f"with --scheduler {plan.settings.starter}"
+    return f"rdzv: launching run '{plan.run}' on {nodes} {who}; its files are in {state.path}"

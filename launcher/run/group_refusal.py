@@ -1,22 +1,29 @@
-"""A node of a symmetric start that cannot take part, and the others, which need not wait for it."""
+"""A node of a symmetric start that cannot take part, and the others, which need not wait for it.
+
+Node 0 opens the registry for a moment, with a run that ends at once for its reason; a node above it
+tells the registry as the node of its slot. One whose number is no slot of the run, or 0 while the
+registry is elsewhere, tells it with the token of slot 0: the registry keeps that it was there.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import socket
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from launcher.plan.plan import check_run_id, parse_nnodes
 from launcher.prepare.environment import LaunchEnvironment
 from launcher.state.state_dir import StateDir
 from launcher.symmetric.adopt import adopt
-from launcher.symmetric.claim import Value
-from launcher.symmetric.refusing import Refuser, refuser
+from launcher.symmetric.claim import Value, check_is_host
 from launcher.symmetric.start import group_launch_id, group_place, this_host
 from rendezvous.compat import timeout
+from rendezvous.frozen import frozen
 from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.credentials import RunKeys, registry_credential
 from rendezvous.talk.join_string import JoinString, parse_group_token
@@ -32,6 +39,76 @@ _NEAR = ("127.0.0.1",)
 _POLL_SECONDS = 2.0
 _START_SECONDS = 30.0
 """For the registry's process."""
+_HOST_SECONDS = 20.0
+"""How long node 0 waits for the others: they start at about the same time."""
+_ABOVE_SECONDS = 30.0
+"""How long a node above it waits for the registry, whose process has to start first."""
+_STRAY_SECONDS = 10.0
+"""The same of a node without a slot: all nodes may be without one, and no registry come."""
+
+
+@frozen
+class Refuser:
+    """A node that cannot take part.
+
+    Attributes:
+        run: The run that it was to be in.
+        nodes: How many nodes, least and most, and how many beside these.
+        slot: Its own; that of node 0 where it has none.
+        of_slot: Whether it has one.
+        hosts: Whether the registry is to be here.
+        addresses: Where the registry is.
+    """
+
+    run: str
+    nodes: tuple[int, int, int]
+    slot: int
+    of_slot: bool
+    hosts: bool
+    addresses: tuple[str, ...]
+
+    @property
+    def seconds(self) -> float:
+        """How long it tries."""
+        if not self.of_slot:
+            return _STRAY_SECONDS
+        return _HOST_SECONDS if self.hosts else _ABOVE_SECONDS
+
+
+def refuser(values: Mapping[str, Value], extra: int, own: Collection[str]) -> Refuser | None:
+    """Who tells what is wrong; None where it is not known of which run, or where that is. Pure.
+
+    Args:
+        values: What is known of this node, by the name of the setting.
+        extra: The spares and standbys.
+        own: The addresses of this machine.
+    """
+    if not {"nnodes", "rdzv_id", "master_addr"} <= set(values):
+        return None
+    try:
+        run = check_run_id(values["rdzv_id"].text)
+        least, most = parse_nnodes(values["nnodes"].text)
+        check_is_host(values["master_addr"])
+    except UsageError:
+        return None
+    master, text = (
+        values["master_addr"].text,
+        values["node_rank"].text if "node_rank" in values else "",
+    )
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 7 else -1
+    hosts = number == 0 and _may_be_here(master, own)
+    of_slot = hosts or 0 < number < most + extra
+    slot = number if of_slot else 0
+    return Refuser(run, (least, most, extra), slot, of_slot, hosts, tuple(master.split(",")))
+
+
+def _may_be_here(master: str, own: Collection[str]) -> bool:
+    """Whether an address of node 0 may be this machine's; what a name means is not looked up."""
+    try:
+        address = str(ipaddress.ip_address(master))
+    except ValueError:
+        return True
+    return address in own or is_loopback(address)
 
 
 def tell_group(

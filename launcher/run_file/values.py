@@ -1,15 +1,18 @@
-"""Turns the text of a run file into options, COMMAND and environment. Pure."""
+"""Turns the text of a run file into options, COMMAND and environment. Pure.
+
+What a run file cannot hold is refused with advice: what to write instead.
+"""
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import Any, NoReturn, get_origin
+from typing import Any, Literal, NoReturn, get_origin
 
 from pydantic.fields import FieldInfo
 
-from launcher.run_file.advice import Kind, for_table, for_unknown, for_value
 from launcher.run_file.fields import (
     extra_of,
     flag_of,
@@ -22,6 +25,7 @@ from launcher.run_file.fields import (
 from launcher.run_file.text import BadText, FileText, as_written, read_toml, read_yaml
 from rendezvous.frozen import frozen
 from rendezvous.wire.errors import UsageError
+from rendezvous.wire.words import did_you_mean
 from worker.options import Settings
 
 YAML = (".yaml", ".yml")
@@ -33,6 +37,11 @@ HERE = frozenset(
 _NAME = "rdzv_id"
 _LISTS = ("env", "env_file", "pass_env", "secret_env")
 _OPERATORS = frozenset("();<>|&")
+_TRUTHS = dict.fromkeys(("yes", "on", "1", "true"), "true")
+_TRUTHS |= dict.fromkeys(("no", "off", "0", "false"), "false")
+
+Kind = Literal["list", "truth", "text"]
+"""The values that an option takes which is no number."""
 
 
 @frozen
@@ -251,3 +260,63 @@ def _why_not_fitting(key: str, value: object, field: FieldInfo) -> str:
         return for_value(key, value, metavar, "list" if get_origin(annotation) is list else of)
     takes = number_text(kind, metavar, field.default)
     return f"takes {takes}; {value!r} is not one{number_instead(value, metavar)}"
+
+
+def for_table(key: str, value: object, options: Mapping[str, str]) -> str:
+    """The advice for a table that holds options; empty for what is none.
+
+    Args:
+        key: The table's name.
+        value: What the file has there.
+        options: The name in a file of each option, by that name and by its variables.
+    """
+    found = _first_option(_table(value) or {}, options)
+    if found is None:
+        return ""
+    where = ".".join([key, *found[0]])
+    return f"no option is in a table: write '{found[1]}' at the top, without [{where}]"
+
+
+def for_unknown(key: str, value: object, options: Mapping[str, str]) -> str:
+    """The advice for a key that is no option; its arguments are those of `for_table`."""
+    name = key.replace("-", "_").lstrip("_")
+    if key in options:
+        return f"write '{options[key]}', which is the name of that option"
+    if isinstance(value, bool) and name.startswith("no_") and name[3:] in options:
+        return f"write '{name[3:]} = {json.dumps(not value)}'"
+    return did_you_mean(name, set(options.values())) or "--help-all lists the options"
+
+
+def for_value(key: str, value: object, metavar: str | None, kind: Kind) -> str:
+    """What is wrong with the value of an option that is no number, and what to write."""
+    one = f'"{metavar or "VALUE"}"'
+    example = {"list": f"[{one}]", "truth": "true", "text": one}[kind]
+    truth = _TRUTHS.get(str(value).lower()) if kind == "truth" else None
+    if _table(value) is not None:
+        return f"cannot be a table: write one line, such as {key} = {example}"
+    if kind == "list" and isinstance(value, str):
+        return f"cannot be {value!r}: write a list, {[value]}"
+    if kind == "text" and isinstance(value, list) and value:
+        return f'cannot be a list: write one text, "{",".join(map(str, value))}"'
+    return f"cannot be {value!r}" + (f": write {truth}" if truth else "")
+
+
+def _table(value: object) -> Mapping[str, object] | None:
+    """The table that a value is, or the first one of a list of tables."""
+    if isinstance(value, list) and value:
+        value = value[0]
+    return value if isinstance(value, dict) else None
+
+
+def _first_option(
+    table: Mapping[str, object], options: Mapping[str, str]
+) -> tuple[list[str], str] | None:
+    """The first option in a table, as the line to write, and the tables around it."""
+    for key, value in table.items():
+        name = options.get(key.replace("-", "_"))
+        inner = _table(value)
+        if inner is None and name is not None:
+            return [], f"{name} = {json.dumps(value, default=str)}"
+        if inner is not None and (found := _first_option(inner, options)) is not None:
+            return [key, *found[0]], found[1]
+    return None

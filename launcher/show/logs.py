@@ -14,16 +14,11 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import click
 
-from launcher.show.launcher_reports import (
-    MOST_LEFT_OUT,
-    may_have_reports,
-    was_stopped,
-    without_reports,
-)
 from launcher.show.log_sources import Chosen, Source, Which
 from launcher.show.log_views import Connect
 from launcher.state.state_dir import StateDir
@@ -32,11 +27,15 @@ from rendezvous.wire.errors import RdzvError, UsageError
 from rendezvous.wire.log_view import MAX_LINES
 from rendezvous.wire.run import Result
 from rendezvous.wire.words import listed, node_name
+from worker.program.launcher_lines import LauncherLines, Why
+from worker.program.log_file import read_log_name
 
 LINES = 20
 """Of each log, where nothing else is asked for."""
 _LOOK_AGAIN_SECONDS = 1.0
 _AT_ONCE = 8
+_MOST_LEFT_OUT = 200
+"""Lines of reports; more of them are no report of a launcher that is known."""
 
 
 async def show_logs(
@@ -99,7 +98,7 @@ class _Most:
             self.lines is not None or self.since is not None or not may_have_reports(source.name)
         )
         count = self.of(source)
-        most = count if is_plain else count + MOST_LEFT_OUT
+        most = count if is_plain else count + _MOST_LEFT_OUT
         found = [line async for line in source.read(lines=most, follow=False)]
         if is_plain:
             return found
@@ -238,3 +237,30 @@ async def _follow(which: Which, most: _Most) -> None:
         await asyncio.sleep(_LOOK_AGAIN_SECONDS)
     await cancel_all(shown.values())
     click.echo("rdzv: End of the log.", err=True)
+
+
+def may_have_reports(name: str) -> bool:
+    """Return whether such a log holds what a launcher printed among the lines of its ranks."""
+    return read_log_name(Path(name).name) is not None
+
+
+def was_stopped(name: str, result: Result | None) -> bool:
+    """Return whether rdzv stopped the launcher with this log: none that may have failed itself."""
+    found = read_log_name(Path(name).name)
+    if found is None or result is None:
+        return False
+    node, epoch = found[0], max(1, found[1])  # the first one's log has no number
+    ends = {end.epoch: end for end in result.epochs}
+    if (end := ends.get(epoch)) is not None:
+        return end.node != node if end.node is not None else not end.code  # a person asked for it
+    if result.status == "failed":
+        return result.node not in (None, node)
+    return result.status == "cancelled"
+
+
+def without_reports(lines: Sequence[str], *, is_stopped: bool) -> tuple[list[str], int]:
+    """Return the lines that a terminal shows, see `LauncherLines`, and how many reports had."""
+    reader = LauncherLines(lambda local_rank: False)
+    reader.is_stopped = is_stopped
+    shown = [*(kept for line in lines for kept in reader.take(line)), *reader.end()]
+    return shown, reader.folded.total() - reader.folded[Why.AT_START]

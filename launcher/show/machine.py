@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -15,7 +16,6 @@ import click
 from launcher.option_values import known_check
 from launcher.show.hardware import OF_ITS_GROUP, gpu_words, rdma_words
 from launcher.show.registry import check_registry
-from launcher.show.starter import check_torchrun, complete
 from launcher.terminal import fold, width_of
 from rendezvous.frozen import frozen
 from rendezvous.version import rdzv_version
@@ -24,13 +24,16 @@ from rendezvous.wire.errors import ExitCode, UsageError
 from rendezvous.wire.node import Finding
 from rendezvous.wire.run import DEFAULT_MASTER_PORT
 from rendezvous.wire.words import printable
+from worker.contracts import needs_of
 from worker.evidence.control_groups import limited_memory, memory_chain
 from worker.machine.cpus import read_cpus
 from worker.machine.kernel import memory_bytes
 from worker.machine.surroundings import Surroundings
+from worker.machine.user_python import absent_interpreter, has_module
 from worker.offer.join_request import survey
 from worker.preflight.checks import NODE_CHECKS, check_node
-from worker.preflight.verdict import room
+from worker.preflight.own_environment import Completed, complete_path
+from worker.preflight.verdict import Verdict, room
 from worker.settings import WorkerSettings
 
 _MOST_CHARACTERS = 400
@@ -40,6 +43,7 @@ _TITLES = {check.id: check.title for check in (*NODE_CHECKS, *_OWN)}
 _TITLE_WIDTH = max(len(title) for title in _TITLES.values())
 _FACTS_AT = 10
 _WORDS_AT = len("  fail  L00  ") + _TITLE_WIDTH + 2
+_TORCHRUN, _MODULE = "torchrun", "torch"
 
 
 @frozen
@@ -98,13 +102,13 @@ def show_node(
                 hint=f"the checks of 'rdzv doctor' are {', '.join(_TITLES)}",
             ) from exc
     began = time.monotonic()
-    completed = complete(environ)
+    completed = _complete(environ)
     here = survey(
         WorkerSettings(), [], completed.environ, master_port=DEFAULT_MASTER_PORT, patient=True
     )
     findings = check_node(here, skip)
     findings += check_registry(registry, Check.REGISTRY.id in skip)
-    findings += check_torchrun(completed, Check.TORCHRUN.id in skip)
+    findings += _check_torchrun(completed, Check.TORCHRUN.id in skip)
     if as_json:
         found = [asdict(finding) for finding in findings]
         for one in found:
@@ -237,3 +241,61 @@ def _summary(findings: Sequence[Finding], seconds: float) -> str:
         f"{first}: {len(good)} good, {len(warned)} with a warning, {len(failed)} failed, "
         f"in {seconds:.2f} s"
     )
+
+
+def _complete(environ: Mapping[str, str]) -> Completed:
+    """The environment in which a node that starts here looks for torchrun."""
+    return complete_path(needs_of(_TORCHRUN, ["train.py"], leads=True), environ)
+
+
+def _check_torchrun(completed: Completed, skip: bool) -> list[Finding]:
+    """Look for torchrun and its torch; nothing is imported.
+
+    Args:
+        completed: The environment of a node.
+        skip: Look for nothing.
+    """
+    if skip:
+        return [Verdict("skipped", "not asked for (--skip)").finding(Check.TORCHRUN)]
+    found = shutil.which(_TORCHRUN, path=completed.environ.get("PATH", ""))
+    torch = has_module(found, completed.environ, (_MODULE,)) if found else None
+    absent = absent_interpreter(found) if found else ""
+    verdict = judge_torchrun(found or "", torch, own=bool(completed.added), absent=absent)
+    return [verdict.finding(Check.TORCHRUN)]
+
+
+def judge_torchrun(found: str, torch: bool | None, *, own: bool, absent: str = "") -> Verdict:
+    """Judge whether a launch of a script can start here. Pure.
+
+    Args:
+        found: The torchrun that a launch would use; empty: there is none.
+        torch: Whether torch is installed for it; None: that cannot be told.
+        own: Whether it is of rdzv's own environment, and not on PATH.
+        absent: Its interpreter, where that is not there.
+    """
+    if not found:
+        return Verdict(
+            "fail",
+            "neither on PATH nor in rdzv's own environment",
+            expected="on PATH",
+            cause="a launch whose COMMAND is a script or a module ends here with exit code 82",
+            fix="activate the environment of your program before rdzv is started, or install "
+            f"torch there (pip install torch); --skip {Check.TORCHRUN.id} if nothing here needs it",
+        )
+    if absent:
+        return Verdict(
+            "fail",
+            found,
+            expected="an interpreter that is there",
+            cause=f"its interpreter '{absent}' is not there, so it cannot start",
+            fix="install torch again (pip install torch), or put another environment first on PATH",
+        )
+    if torch is False:
+        return Verdict(
+            "warn",
+            found,
+            expected="with torch",
+            cause="torch is not installed for its Python, so it cannot start",
+            fix="install it there (pip install torch), or put another environment first on PATH",
+        )
+    return Verdict("ok", f"{found}, of rdzv's own environment; PATH has none" if own else found)

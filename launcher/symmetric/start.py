@@ -2,17 +2,21 @@
 
 Node 0 boots the registry, its key made from the token; the others make their own join strings from
 the token, and know by it whether they have met the right registry. Which node this is, of how many,
-and where node 0 is, is given or adopted from the platform's environment (`adopt`).
+and where node 0 is, is given or adopted from the platform's environment (`adopt`); Slurm is asked
+for the address at which it reaches node 0, since names need not resolve.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import re
+import shutil
 import socket
+import subprocess
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from launcher.options import with_sources
+from launcher.options import outside_environment, with_sources
 from launcher.plan.env_files import read_env_files
 from launcher.plan.given_variables import given_variables
 from launcher.plan.hostlist import extra_words
@@ -20,13 +24,16 @@ from launcher.plan.plan import check_run_id, parse_nnodes
 from launcher.settings import Launching, LaunchSettings
 from launcher.symmetric.adopt import Adopted, adopt, nodes_of, one_of_several
 from launcher.symmetric.claim import FIELDS, Host, Value, check_is_host
-from launcher.symmetric.slurm_address import node_address
 from rendezvous.talk.credentials import RunKeys, hkdf
 from rendezvous.talk.join_string import JoinString, RegistryPlace, parse_group_token
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.types import is_loopback
 from rendezvous.wire.words import size_text
 from worker.machine.interfaces import look
+
+_NODE_ADDR = re.compile(r"(?:^|\s)NodeAddr=(\S+)")
+_LIMIT_SECONDS = 10.0
+"""For Slurm's answer."""
 
 
 def settle(
@@ -76,7 +83,7 @@ def _slurm_address(adopted: Adopted, environ: Mapping[str, str]) -> str:
     named = adopted.platform == "Slurm" and "master_addr" not in adopted.given
     if not named or adopted.values["node_rank"].text == "0":
         return ""
-    return node_address(adopted.values["master_addr"].text, environ)
+    return _node_address(adopted.values["master_addr"].text, environ)
 
 
 def _size(settings: LaunchSettings, told: Value) -> str:
@@ -227,3 +234,35 @@ def group_place(addresses: Iterable[str], port: int, secret: bytes) -> RegistryP
     from rendezvous.talk.certificate import public_key_pin
 
     return RegistryPlace(tuple(addresses), port, "public_key", public_key_pin(secret))
+
+
+def address_in(said: str, name: str) -> str:
+    """The NodeAddr in what `scontrol show node` says; empty where it is no more than the name."""
+    found = _NODE_ADDR.search(said)
+    return found[1] if found and found[1] not in (name, "(null)") else ""
+
+
+def _node_address(name: str, environ: Mapping[str, str]) -> str:
+    """The NodeAddr of a node, asked of Slurm; empty where that cannot be asked, or knows no more.
+
+    Args:
+        name: The node, as Slurm names it.
+        environ: The user's environment, which says where Slurm is.
+    """
+    command = shutil.which("scontrol", path=environ.get("PATH", ""))
+    if command is None or name.startswith("-"):
+        return ""
+    try:
+        done = subprocess.run(
+            [command, "--oneliner", "show", "node", name],
+            env=outside_environment(environ),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_LIMIT_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return address_in(done.stdout, name)

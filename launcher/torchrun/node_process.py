@@ -44,14 +44,15 @@ from launcher.torchrun.group import Group, read_group
 from launcher.torchrun.head import refuse_own_head
 from launcher.torchrun.hosting import Hosting
 from launcher.torchrun.link import Torchrun
-from launcher.torchrun.near import offer_near
 from launcher.torchrun.program import TorchrunProgram
 from launcher.torchrun.slots import first_slot, free_slots, is_surplus
 from launcher.torchrun.words import Next
 from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.join_string import JoinString
+from rendezvous.talk.macs import sign_join
 from rendezvous.talk.retry import until_answered
 from rendezvous.wire.errors import (
+    AddressError,
     ExitCode,
     RdzvError,
     RegistryError,
@@ -62,7 +63,7 @@ from rendezvous.wire.errors import (
     TooLate,
     UsageError,
 )
-from rendezvous.wire.node import JoinRequest
+from rendezvous.wire.node import Candidate, JoinRequest, LinkKind
 from rendezvous.wire.run import Phase
 from worker.agent import AgentEnvironment, take_part, with_log_folder
 from worker.contracts.plugin import DEFAULT_ROLE
@@ -76,6 +77,8 @@ logger = logging.getLogger("worker.torchrun")
 _ASK_SECONDS = 15.0
 _PAUSE_SECONDS = 0.5
 _LAST_LOOKS = 120
+_MOST_CANDIDATES = 64
+"""Of a join."""
 
 
 def main() -> None:
@@ -307,3 +310,23 @@ def _chosen(wanted: int, free: Sequence[int]) -> int:
 
 def _not_needed(run: str) -> dict[str, Any]:
     return {"code": 0, "message": f"run '{run}' does not need this node"}
+
+
+def offer_near(settings: WorkerSettings, join: JoinString, *args: Any, **how: Any) -> JoinRequest:
+    """`make_offer`, with a loopback address behind those that other machines can reach.
+
+    For a node that has met the registry on loopback: it may be one of several of a machine, or the
+    first of a run whose other nodes are elsewhere. Where all nodes have one, they are on the
+    registry's machine, and meet there.
+    """
+    near = loopback_address(join.slot)
+    try:
+        offer = make_offer(settings, join, *args, **how)
+    except AddressError:
+        if settings.address or settings.interface or settings.network:
+            raise
+        alone = settings.model_copy(update={"loopback": True, "address": [near]})
+        return make_offer(alone, join, *args, **how)
+    last = Candidate("lo", near, 8, LinkKind.LOOPBACK, reason="loopback, for nodes of this machine")
+    offer = replace(offer, candidates=[*offer.candidates[: _MOST_CANDIDATES - 1], last])
+    return sign_join(offer, join.row_key, run=join.run, launch_id=join.launch_id)

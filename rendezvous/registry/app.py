@@ -1,4 +1,4 @@
-"""The registry's application: FastAPI with a router for each audience, behind its guard.
+"""The registry's application: FastAPI with a router for each audience, behind throttle and guard.
 
 A request comes from `http11` through `Guard`, `Throttle` and `RegistryApp` to a route of `routes/`.
 """
@@ -21,10 +21,20 @@ from rendezvous.registry.caller import credential_of
 from rendezvous.registry.route import Route
 from rendezvous.registry.routes import RUNS, launchers, nodes, operators, readers, topics
 from rendezvous.registry.service import Service
-from rendezvous.registry.throttle import Throttle
+from rendezvous.serving.connection import Connection, connection_of
 from rendezvous.serving.guard import Guard
+from rendezvous.serving.limiter import FailedLogins, Strangers
 from rendezvous.serving.other_protocol import refuse_other_protocol
-from rendezvous.wire.errors import NotFound, RdzvError
+from rendezvous.wire.errors import (
+    BadRequest,
+    Forbidden,
+    MethodNotAllowed,
+    NotFound,
+    RdzvError,
+    TooLarge,
+    TooManyRequests,
+    Unauthorized,
+)
 from rendezvous.wire.words import printable
 
 logger = logging.getLogger(__name__)
@@ -34,6 +44,68 @@ _ROUTERS = (
     *(launchers.router, readers.router, operators.router),
 )
 ROUTES: list[Route] = [route for router in _ROUTERS for route in router.routes]  # type: ignore[misc]
+
+_NODE_KINDS = ("join", "node")
+_OF_LOGINS = (Unauthorized, access.NotYours)
+"""Errors that count as a failed login."""
+_OF_GUESSES = (*_OF_LOGINS, BadRequest, Forbidden, MethodNotAllowed, NotFound, TooLarge)
+"""The same for a request that was not paced: no node gets these before its credential is proven."""
+
+
+class Throttle:
+    """ASGI middleware that paces requests of connections that have proven no credential, and failed
+    logins.
+
+    A request with a node's credential is not paced; where it fails, it counts as a failed login.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._strangers = Strangers()
+        self._failed = FailedLogins()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        connection = connection_of(scope)
+        stranger = None if connection is None or connection.is_known else connection
+        is_node = stranger is not None and _shows_node(scope)
+        if stranger is not None and not is_node:
+            await self._pace(stranger)
+            if stranger.closed:
+                return
+        try:
+            await self._app(scope, receive, send)
+        except RdzvError as exc:
+            unproven = stranger is not None and is_node and not stranger.is_known
+            if isinstance(exc, _OF_GUESSES if unproven else _OF_LOGINS):
+                await self._count(scope, exc)
+            raise
+        if stranger is not None and stranger.is_known:
+            self._strangers.give_back(stranger.peer, stranger.asked)
+
+    async def _pace(self, connection: Connection) -> None:
+        """One request at a time: nothing more is read from the peer until it is answered."""
+        connection.asked += 1
+        connection.paid_off_at, wait = self._strangers.take(
+            connection.peer, connection.paid_off_at, asyncio.get_running_loop().time()
+        )
+        if wait > 0:
+            await asyncio.sleep(wait)
+
+    async def _count(self, scope: Scope, error: RdzvError) -> None:
+        """Count a failed login. Raises TooManyRequests, after a wait, where they are too many."""
+        source = scope["client"][0] if scope.get("client") else ""
+        wait = self._failed.failed(source, asyncio.get_running_loop().time())
+        if wait > 0:
+            await asyncio.sleep(wait)  # one connection guesses no faster than it may
+            raise TooManyRequests(
+                f"too many wrong credentials from {source}", hint=f"wait {wait:.0f} s"
+            ) from error
+
+
+def _shows_node(scope: Scope) -> bool:
+    """Whether a request about a run brings a credential of a node's kind."""
+    shown = credential_of(scope) if scope["path"].startswith(f"{RUNS}/") else None
+    return shown is not None and shown.kind in _NODE_KINDS
 
 
 class RegistryApp(FastAPI):

@@ -6,23 +6,23 @@ What is told changes with `publish` alone, which the service calls once the even
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from rendezvous.registry.journal import Record
 from rendezvous.registry.last_words import KeptWords
 from rendezvous.registry.log_views import Limits, LogViews
-from rendezvous.registry.news import News
 from rendezvous.registry.options import Options
 from rendezvous.registry.pacing import Pacing
-from rendezvous.registry.refused import RefusedJoins
 from rendezvous.registry.relay import Relay
 from rendezvous.registry.run_topics import RunTopics
 from rendezvous.registry.starts import StartTimes
 from rendezvous.registry.waiters import Waiters
-from rendezvous.run import events
+from rendezvous.run import events, refusals
 from rendezvous.run.decision import Decision, Outcome, dump_entry
 from rendezvous.run.departures import notice_of
 from rendezvous.run.events import Event
@@ -40,15 +40,77 @@ from rendezvous.run.views import (
 )
 from rendezvous.serving.answers import Body
 from rendezvous.serving.trouble import Trouble
-from rendezvous.wire.errors import RegistryError
+from rendezvous.wire.errors import RegistryError, RequestError
 from rendezvous.wire.log_view import ViewCall, ViewRequest
+from rendezvous.wire.node import JoinRequest
 from rendezvous.wire.question import Question
 from rendezvous.wire.run import EventLine, NodeState, Phase, RunSpec, RunStatus
-from rendezvous.wire.watch import poll_seconds
+from rendezvous.wire.watch import NodeView, poll_seconds, write_view
 
 _EVENT_LINES = 20_000
 _IDLE_SECONDS = 0.5
 _MOST_FORMER = 8
+
+
+@dataclass(frozen=True)
+class News:
+    """One view, as all nodes of a run are told it: written once for everyone.
+
+    Attributes:
+        view: With its table while that is to be acknowledged.
+        written: The table in its canonical form; empty: there is none.
+        former: The digest of the table that it renews; empty: none.
+    """
+
+    view: NodeView
+    written: bytes = b""
+    former: str = ""
+
+    def to(self, has: str | None) -> Body:
+        """The answer for who has the table with this digest."""
+        return self._short if self.former and has == self.former else self._whole
+
+    def write(self) -> None:
+        """Write ahead what nearly all nodes will ask for."""
+        self.to(self.former)
+
+    @functools.cached_property
+    def _whole(self) -> Body:
+        return Body.of(write_view(self.view, self.written))
+
+    @functools.cached_property
+    def _short(self) -> Body:
+        assert self.view.table is not None
+        port = {"renewed_port": self.view.table.master_port, "table": None}
+        return Body.of(write_view(self.view.model_copy(update=port), b""))
+
+
+class RefusedJoins:
+    """Who asks to join one run and is refused; how often is not journalled."""
+
+    def __init__(self) -> None:
+        self.asks = refusals.Asks()
+
+    def applied(self, event: Event) -> None:
+        """An event has changed the run."""
+        if isinstance(event, events.Joined):
+            self.asks.forget(refusals.who_joins(event.request))
+        elif isinstance(event, events.JoinRefused):
+            self.asks.written(event.ask.who)
+
+    def note(
+        self,
+        run: Run,
+        request: JoinRequest,
+        error: RequestError,
+        source: str,
+        now: float,
+        leases: Leases,
+    ) -> Event | None:
+        """What is written down of a join that is refused."""
+        ask = refusals.ask_of_join(run, request, error, source)
+        asked = self.asks.count(ask.who, now)
+        return refusals.decide_refused_join(run, request, error, ask, asked, now, leases)
 
 
 class LiveRun:

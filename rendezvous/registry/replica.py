@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -18,8 +19,6 @@ from rendezvous.registry.membership import (
     LEASE_SECONDS,
     Membership,
 )
-from rendezvous.registry.owners import Owners
-from rendezvous.registry.rescues import Rescues
 from rendezvous.registry.sequencer import Change, Sequencer
 from rendezvous.registry.shared_journal import Beat, Holding, SharedJournal
 from rendezvous.registry.waiters import Waiters
@@ -36,6 +35,12 @@ DRAIN_SECONDS = 10.0
 _STAY_SECONDS = 0.5
 """After the last run was given away: a node that asked nothing just then is told where it is."""
 _CUT_OFF = "this replica of the registry cannot reach its journal"
+RESCUE_SECONDS = 30.0
+"""A run is not taken more often: nodes that reach different replicas must not have it go to and
+fro."""
+_MOST_RESCUES = 10_000
+_RESCUERS = ("node", "join", "admin")
+"""The credentials without whose owners a run comes to no good end: its nodes and its launcher."""
 
 
 class Replica:
@@ -347,3 +352,65 @@ def _on_its_way(held: Holding, version: int) -> Unavailable:
         f"there reads: this one reads version {version}",
         hint="start a replica of the rdzv that made this run, until an hour after its end",
     )
+
+
+class Owners:
+    """The look-ups of who owns which run: one at a time for each run, however many ask.
+
+    Args:
+        look: The journal's; raises Unavailable.
+    """
+
+    def __init__(self, look: Callable[[str], Awaitable[Holding | None]]) -> None:
+        self._look = look
+        self._tasks: dict[str, asyncio.Future[Holding | None]] = {}
+
+    async def of(self, run: str) -> Holding | None:
+        """Who owns this run. Raises Unavailable."""
+        if (task := self._tasks.get(run)) is None:
+            task = self._tasks[run] = asyncio.ensure_future(self._look(run))
+            task.add_done_callback(lambda done: self._looked_up(run, done))
+        return await asyncio.shield(task)
+
+    def _looked_up(self, run: str, task: asyncio.Future[Holding | None]) -> None:
+        self._tasks.pop(run, None)
+        if not task.cancelled():
+            task.exception()  # whoever still waits for it is told
+
+    def cancel(self) -> None:
+        """Nobody waits for any of them."""
+        for task in list(self._tasks.values()):
+            task.cancel()
+
+
+class Rescues:
+    """When each run has gone from one living replica to another, as far as this one has seen it.
+
+    A run is taken from an owner that lives where a node of it cannot reach that. Such a replica
+    beats, and keeps its runs; the others answer `Moved` to an address that the node cannot connect
+    to. So the node would be given up there, though it asks all the time.
+    """
+
+    def __init__(self) -> None:
+        self._at: dict[str, float] = {}
+
+    def may(self, run: str, why: Moved, shown: Credential, unreached: str, now: float) -> bool:
+        """Whether to take a run from its owner.
+
+        Args:
+            run: Its name.
+            why: What would be answered otherwise.
+            shown: What opens the run.
+            unreached: Where whoever asks was sent to, and could not connect.
+            now: Seconds of a monotonic clock.
+        """
+        if why.address != unreached or shown.kind not in _RESCUERS:
+            return False
+        return now - self._at.get(run, -math.inf) >= RESCUE_SECONDS
+
+    def note(self, run: str, now: float) -> None:
+        """The run goes now."""
+        self._at.pop(run, None)
+        self._at[run] = now
+        if len(self._at) > _MOST_RESCUES:
+            del self._at[next(iter(self._at))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -16,8 +17,7 @@ from rendezvous.registry.options import Options
 from rendezvous.registry.place import Alone, Place
 from rendezvous.registry.relay import Relay, check_member, only_living
 from rendezvous.registry.sequencer import Change, Sequencer
-from rendezvous.registry.strangers import note_stranger
-from rendezvous.run import events
+from rendezvous.run import events, refusals
 from rendezvous.run.admission import (
     decide_cancel,
     decide_drain,
@@ -36,6 +36,7 @@ from rendezvous.wire.errors import (
     Fenced,
     Mismatch,
     NotFound,
+    RdzvError,
     RequestError,
     RunExists,
     RunOver,
@@ -263,7 +264,7 @@ class Service:
     async def note_stranger(self, name: str, slot: int, peer: str) -> None:
         """Keep that somebody has asked to join with a token that is not of the run."""
         source = _source(self._options, peer)
-        await note_stranger(self.sequencer, self._runs, name, slot, source)
+        await _note_stranger(self.sequencer, self._runs, name, slot, source)
 
     async def refuse(
         self, live: LiveRun, slot: int, generation: int, refusal: Refusal, peer: str = ""
@@ -419,3 +420,18 @@ def _aged(report: Report, waited: float, clock: RegistryClock) -> Report:
         return report
     age = clock.own_age(report.age_seconds + max(0.0, waited))
     return report.model_copy(update={"age_seconds": age})
+
+
+async def _note_stranger(
+    sequencer: Sequencer, runs: Mapping[str, LiveRun], name: str, slot: int, source: str
+) -> None:
+    """Keep that somebody has asked with a token that is not of the run; it decides nothing.
+
+    Of a run that is not here only the one that is can know: a registry of many keeps nothing.
+    """
+    found = [runs[name]] if name in runs else list(runs.values())
+    if len(found) != 1:
+        return
+    live, ask = found[0], refusals.ask_of_stranger(name, slot, source)
+    with contextlib.suppress(RdzvError):
+        await sequencer.change_run(live, lambda now: refusals.decide_stranger(live.run, ask, now))

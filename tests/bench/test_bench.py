@@ -22,7 +22,7 @@ from bench.offer import make_join
 from bench.rows import Figure, Report, Row, row
 from rendezvous.proof.networks import classes_of
 from rendezvous.proof.rdma import RdmaExpectation
-from rendezvous.run.seal import make_table
+from rendezvous.run.arming import make_table
 from rendezvous.talk.credentials import RunKeys
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.talk.macs import row_is_genuine

@@ -10,8 +10,16 @@ from typing import Any
 
 import pytest
 
-from launcher.show.checks import check_lines, lines_of, rtt_line, warning_lines, with_numbers
-from launcher.show.heatmap import draw_heat_map, draw_round, scale
+from launcher.show.checks import (
+    check_lines,
+    draw_heat_map,
+    draw_round,
+    lines_of,
+    rtt_line,
+    scale,
+    warning_lines,
+    with_numbers,
+)
 from launcher.state.state_dir import StateDir
 from rendezvous.wire.errors import ExitCode
 from rendezvous.wire.node import Finding

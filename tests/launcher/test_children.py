@@ -18,13 +18,13 @@ from launcher.cli import streams
 from launcher.prepare.environment import LaunchEnvironment, _RegistryProcess, registry_log
 from launcher.run import group_refusal, page_child
 from launcher.run import serve as serve_module
+from launcher.run.group_refusal import Refuser
 from launcher.run.page_child import page_beside
 from launcher.run.serve import serve
 from launcher.settings import LaunchSettings, ServeSettings
 from launcher.state.port_holder import CREDENTIAL
 from launcher.state.state_dir import StateDir
 from launcher.symmetric.claim import Value
-from launcher.symmetric.refusing import Refuser
 from rendezvous.talk.credentials import RunKeys, new_secret, registry_credential
 from rendezvous.talk.join_string import RegistryString, group_token_text
 from rendezvous.wire.errors import UsageError

@@ -14,8 +14,7 @@ import click
 import pytest
 from click.testing import Result
 
-from launcher.show.machine import page
-from launcher.show.starter import judge_torchrun
+from launcher.show.machine import judge_torchrun, page
 from rendezvous.version import rdzv_version
 from rendezvous.wire.checks import Check, Kind
 from rendezvous.wire.errors import ExitCode

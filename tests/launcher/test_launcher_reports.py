@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.show.launcher_reports import may_have_reports, was_stopped, without_reports
-from launcher.show.logs import show_logs
+from launcher.show.logs import may_have_reports, show_logs, was_stopped, without_reports
 from launcher.state.state_dir import StateDir
 from rendezvous.wire.run import EpochEnd, Result
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from launcher.run import group_refusal
+from launcher.run.group_refusal import Refuser, refuser
 from launcher.symmetric.claim import Value
-from launcher.symmetric.refusing import Refuser, refuser
 from rendezvous.door import own_command
 from rendezvous.talk.credentials import RunKeys, new_secret
 from rendezvous.talk.join_string import group_token_text

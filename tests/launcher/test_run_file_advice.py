@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.run_file.advice import Kind, for_table, for_unknown, for_value
+from launcher.run_file.values import Kind, for_table, for_unknown, for_value
 from tests.launcher.command import rdzv
 
 OPTIONS = {

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from launcher.cli.since import moment
+from launcher.cli.logs import moment
 
 
 @pytest.fixture(autouse=True)

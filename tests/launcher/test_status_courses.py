@@ -21,12 +21,12 @@ from typing import Any
 import pytest
 
 from launcher.show import checks as checks_module
-from launcher.show import drawing, epochs, heatmap, run_list, status
+from launcher.show import drawing, epochs, run_list, status
 from launcher.show import registry as registry_module
+from launcher.show.machine import judge_torchrun
 from launcher.show.pages import page_lines
 from launcher.show.registry import Proven, judge
 from launcher.show.slot_words import state_words, worker_run_words
-from launcher.show.starter import judge_torchrun
 from launcher.show.variables import show_environment
 from launcher.state.state_dir import StateDir
 from launcher.ui.phases import Phases
@@ -228,7 +228,7 @@ def checks(made: Course) -> None:
     """Of the registry, narrow and wide; kept; not at all."""
     asker, root = made.asker, made.asker.root
     made.answers(GET_report=REPORT)
-    made.draws(heatmap)
+    made.draws(checks_module)
     for made.width in (None, 58):
         for as_json in (False, True)[: 2 - bool(made.width)]:
             asker.asks("checks", checks_module.show_checks(root, "llama", as_json=as_json))

@@ -11,8 +11,7 @@ import pytest
 from launcher.options import with_sources
 from launcher.settings import LaunchSettings
 from launcher.symmetric.platforms import ONE_TASK
-from launcher.symmetric.slurm_address import address_in
-from launcher.symmetric.start import settle, symmetric_join
+from launcher.symmetric.start import address_in, settle, symmetric_join
 from rendezvous.talk.credentials import new_secret
 from rendezvous.talk.join_string import group_token_text
 from rendezvous.wire.errors import ExitCode, UsageError

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from rendezvous.talk.failures import Fault, NetworkFailure
-from rendezvous.talk.names import Names, hold_seconds
+from rendezvous.talk.http_network import Names, hold_seconds
 from rendezvous.talk.retry import retry_pause
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rendezvous.proof.network_class import NetworkClass
 from rendezvous.proof.networks import Unreachable, classes_of, given_up
 from rendezvous.proof.rdma import RdmaExpectation
-from rendezvous.run.seal import make_table, number_nodes
+from rendezvous.run.arming import make_table, number_nodes
 from rendezvous.wire.node import Candidate, Facts, JoinRequest, LinkKind
 from rendezvous.wire.peers import FULL_MESH, PEERS_EACH, peers_of
 from tests.support.driver import FEW, make_candidate, make_join, sha

@@ -7,8 +7,8 @@ import logging
 
 import pytest
 
-from rendezvous.registry.news import News
-from rendezvous.registry.owners import Owners
+from rendezvous.registry.live_run import News
+from rendezvous.registry.replica import Owners
 from rendezvous.run.views import node_view
 from rendezvous.wire.errors import Unavailable
 from rendezvous.wire.run import Phase

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rendezvous.registry import rescues
-from rendezvous.registry.rescues import RESCUE_SECONDS, Rescues
+from rendezvous.registry import replica
+from rendezvous.registry.replica import RESCUE_SECONDS, Rescues
 from rendezvous.talk.credentials import Credential, CredentialKind
 from rendezvous.wire.errors import Moved
 
@@ -45,7 +45,7 @@ def test_it_is_not_taken_to_and_fro() -> None:
 def test_of_many_the_one_that_went_longest_ago_is_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(rescues, "_MOST", 2)
+    monkeypatch.setattr(replica, "_MOST_RESCUES", 2)
     seen = Rescues()
     for run, now in (("a", 1.0), ("b", 2.0), ("a", 3.0), ("c", 4.0)):
         seen.note(run, now)

@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import settings
 
-from rendezvous.registry.refused import RefusedJoins
+from rendezvous.registry.live_run import RefusedJoins
 from rendezvous.run import events
 from rendezvous.run.admission import (
     decide_cancel,

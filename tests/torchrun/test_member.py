@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 
 from launcher.symmetric.claim import Claim, Value
-from launcher.torchrun import host_process, near, node_process, standing
+from launcher.torchrun import host_process, node_process, standing
 from launcher.torchrun.asked import Asked
 from launcher.torchrun.group import Group
 from launcher.torchrun.link import Torchrun
@@ -296,9 +296,8 @@ def offered(monkeypatch: pytest.MonkeyPatch, member: _Member, count: int) -> Joi
             raise AddressError("there is no address")
         return JoinRequest(**REQUEST, slot=join.slot, candidates=found)
 
-    for module in (near, node_process):
-        monkeypatch.setattr(module, "make_offer", make_offer)
-    monkeypatch.setattr(near, "sign_join", lambda offer, key, **of: offer)
+    monkeypatch.setattr(node_process, "make_offer", make_offer)
+    monkeypatch.setattr(node_process, "sign_join", lambda offer, key, **of: offer)
     join = JoinString.of(KEYS, PLACE, 3)
     return member._make_offer(member.settings, join)
 

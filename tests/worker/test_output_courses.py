@@ -27,8 +27,8 @@ from worker.program import (
     log_index,
     log_reader,
     output,
-    rank_lines,
     rank_logs,
+    rank_streams,
     rank_words,
     terminal_rows,
 )
@@ -39,8 +39,8 @@ from worker.program.log_index import IndexedLog, index_of, offset_at
 from worker.program.log_reader import LogReader
 from worker.program.output import LAUNCHER, OutputSink, Tail
 from worker.program.prefixed import PrefixedOutput
-from worker.program.rank_lines import RankLines
 from worker.program.rank_logs import RankLogs, RankPlace
+from worker.program.rank_streams import RankLines
 from worker.program.rank_words import RankWords
 from worker.program.terminal_rows import TerminalRows, cut_to
 from worker.program.wanted import Wanted, looks_like, shown_line
@@ -273,8 +273,8 @@ def whole_lines_of_ranks() -> Told:
     """Three ranks and the launcher on both streams: halves, bars, silences, and what is long."""
     told, clock = Bytes(), Clock()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rank_lines, "time", clock)
-        patch.setattr(rank_lines, "_LONGEST", 40)
+        patch.setattr(rank_streams, "time", clock)
+        patch.setattr(rank_streams, "_LONGEST", 40)
         lines = RankLines(Taker(told, clock))
         given: list[tuple[float, str, bytes, int | None]] = [
             (0.0, "stdout", b"whole\n", 4),

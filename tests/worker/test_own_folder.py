@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.missing import need
-from worker.agent.node_files import write_files
+from worker.agent.environment import write_files
 from worker.program import own_folder
 from worker.program.own_folder import OwnFolder, remove_left
 

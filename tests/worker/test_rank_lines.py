@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.worker.programs.started import Recording
-from worker.program import rank_lines
+from worker.program import rank_streams
 from worker.program.output import IDLE_SECONDS, Stream
-from worker.program.rank_lines import RankLines
+from worker.program.rank_streams import RankLines
 
 
 class Bench:
@@ -18,7 +18,7 @@ class Bench:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
-        monkeypatch.setattr(rank_lines, "time", SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr(rank_streams, "time", SimpleNamespace(monotonic=lambda: self.now))
         self.recording = Recording()
         self.lines = RankLines(self.recording)
 

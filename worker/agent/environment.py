@@ -34,7 +34,6 @@ from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.verify import PairProbe, ProbePlan
 from rendezvous.wire.world import RankWorld
 from worker.agent.early import EarlyTorchrun
-from worker.agent.node_files import remove_file, write_files
 from worker.agent.warm import WarmStart
 from worker.contracts import Contract
 from worker.contracts.framework import Need
@@ -242,6 +241,27 @@ def _calls(folder: str, pids: Mapping[int, int | None], first_rank: int) -> Mapp
     from worker.look.ranks import calls  # seldom wanted
 
     return calls(Path(folder or os.devnull), pids, first_rank)
+
+
+def write_files(folder: Path, files: Mapping[str, str]) -> None:
+    """Write texts into a folder, for its owner alone; each is there whole or not at all.
+
+    Raises:
+        OSError: The folder cannot be made, or not be written.
+    """
+    make_private(folder)
+    for name, text in files.items():
+        new = folder / f".{name}.new"
+        new.unlink(missing_ok=True)
+        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "w", encoding="utf-8") as file:
+            file.write(text)
+        new.replace(folder / name)
+
+
+def remove_file(file: Path) -> None:
+    """Take away what an epoch before has left, if it is there. Raises OSError."""
+    file.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)

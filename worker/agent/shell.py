@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from rendezvous.shell import Shell
 from rendezvous.talk.client import REQUEST_SECONDS, RegistryClient
+from rendezvous.talk.join_string import JoinString
+from rendezvous.talk.sealed import fetch_secrets
+from rendezvous.talk.sealed_variables import NotSealedHere, unseal
 from rendezvous.tasks import cancel_all
 from rendezvous.wire.errors import ArmingFailed
 from rendezvous.wire.words import node_name
@@ -25,7 +28,6 @@ from worker.agent.arming import NodeSpec, arm
 from worker.agent.begun import Begun, begins_early
 from worker.agent.environment import AgentEnvironment, Listener
 from worker.agent.notices import Note, Notice, notice, text_of
-from worker.agent.opened_secrets import OpenedSecrets
 from worker.agent.own_words import own_word
 from worker.agent.port import Parts, RunningRanks
 from worker.agent.running import Running
@@ -43,6 +45,30 @@ from worker.settings import signal_number
 logger = logging.getLogger("worker.agent")
 
 _HEAR_SECONDS = 1.0
+
+
+class _OpenedSecrets:
+    """The run's sealed variables on this node, held in memory for its programs; none before they
+    were fetched."""
+
+    def __init__(self) -> None:
+        self.values: Mapping[str, str] = {}
+
+    async def fetch(
+        self, asked: do.FetchSecrets, client: RegistryClient, join: JoinString
+    ) -> inputs.Input:
+        """Fetch and open them, once. Raises RdzvError."""
+        launch = {"run": join.run, "launch_id": join.launch_id}
+        sealed = await fetch_secrets(client, join.run, join.slot)
+        if not sealed:
+            return inputs.NotSent(asked.number)
+        try:
+            self.values = unseal(sealed, join.row_key, **launch, slot=join.slot)
+        except NotSealedHere as exc:
+            raise ArmingFailed(
+                f"the registry's secret variables were not sent by this run's launcher: {exc}"
+            ) from exc
+        return inputs.Done(asked.number)
 
 
 class _Until:
@@ -85,7 +111,7 @@ class NodeShell:
         self._listener: Listener | None = None
         self._port: int | None = None
         self._offers_loopback = False
-        self._secrets = OpenedSecrets()
+        self._secrets = _OpenedSecrets()
         self._remote = RemoteCommands(client, join, allowed=spec.remote)
         self._remote_work: asyncio.Task[None] | None = None
         self._socket = environment.local_socket(

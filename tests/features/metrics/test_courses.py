@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from features.metrics import FEATURE, FILE, curves, view
+from features.metrics import FEATURE, FILE, view
 from features.metrics.wire import MetricLine, RunMetrics
 from launcher.show import status
 from launcher.terminal import show as print_drawn
@@ -51,7 +51,7 @@ def its_metrics(made: Course) -> None:
     file.write_text("\n".join([*rows[:3], rows[3][:20], *rows[3:], rows[0][:30]]))
     asker.asks("metrics", view.show_metrics(root, "llama", as_json=False, plot=None))
     asker.asks("metrics as JSON", view.show_metrics(root, "llama", as_json=True, plot=None))
-    made.draws(curves)
+    made.draws(view)
     plot = Path("curves.svg")
     asker.asks("a picture", view.show_metrics(root, "llama", as_json=False, plot=plot))
     many = [

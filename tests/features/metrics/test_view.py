@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from features.metrics.curves import draw_curves
-from features.metrics.view import draw_metrics, in_one_line, read_metrics
+from features.metrics.view import draw_curves, draw_metrics, in_one_line, read_metrics
 from features.metrics.wire import MetricLine
 from launcher.show.drawing import check_picture
 from launcher.show.installation import how_to_install

@@ -26,7 +26,7 @@ from tests.simulation.planting import (
 
 _GO, _ENTER = "rendezvous.run.arming:go_if_ready", "rendezvous.run.moves:enter"
 _GATHER_AGAIN = "rendezvous.run.moves:gather_again"
-_NUMBERS, _PLAN = "rendezvous.run.seal:number_nodes", "rendezvous.run.arming:plan_without"
+_NUMBERS, _PLAN = "rendezvous.run.arming:number_nodes", "rendezvous.run.arming:plan_without"
 _SEAL, _RENEW = "rendezvous.run.arming:seal_table", "rendezvous.run.arming:renew_table"
 _SURPLUS, _REFUSED = "rendezvous.run.arming:with_surplus", "rendezvous.run.arming:arm_refused"
 _FAILED_PAIRS = "rendezvous.run.verifying:plan_after_round"
@@ -161,7 +161,7 @@ _TABLES = (
     Bug("host10 before host9",
         replace("rendezvous.wire.words:natural_key", lambda text: text, within=_NUMBERS)),
     Bug("the last is the master",
-        wrap("rendezvous.run.seal:make_table", lambda real, *args, **more: but(
+        wrap("rendezvous.run.arming:make_table", lambda real, *args, **more: but(
             table := real(*args, **more), master_address=table.rows[-1].address))),
     Bug("spares in the table", replace(_SURPLUS, lambda run: run.attempt.left_out)),
     Bug("losses: a standby overtakes",
