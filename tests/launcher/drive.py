@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 from unittest.mock import patch
 
@@ -16,30 +16,16 @@ from launcher.launch import following
 from launcher.launch.launch import Launch
 from launcher.schedulers.contract import NothingSubmitted
 from launcher.schedulers.description import Description
-from rendezvous.wire.errors import (
-    NotFound,
-    RdzvError,
-    RunOver,
-    SchedulerError,
-    StorageFull,
-    Unavailable,
-)
-from rendezvous.wire.run import (
-    NodeState,
-    Phase,
-    Result,
-    RunStatus,
-    SlotState,
-    SlotStatus,
-)
-from tests.launcher.outer import ONE, Facts, Former, Key, Kinds, Left, Outer, Told, Troubled
+from rendezvous.wire import errors
+from rendezvous.wire.run import NodeState, Phase, Result, RunStatus, SlotState, SlotStatus
+from tests.launcher.outer import ONE, Facts, Former, Key, Kinds, Left, Outer, Told
 
-SILENT = Unavailable("nobody answers", hint="try")
-NOT_NOW = Unavailable("no database", hint="try")
+SILENT = errors.Unavailable("nobody answers", hint="try")
+NOT_NOW = errors.Unavailable("no database", hint="try")
 NOT_NOW.told = True
-FULL = StorageFull("the disk is full", hint="make room")
-OVER = RunOver("the run is over")
-FOREIGN = NotFound("no such run")
+FULL = errors.StorageFull("the disk is full", hint="make room")
+FOREIGN = errors.NotFound("no such run")
+UNEXPECTED = KeyError("x")
 
 
 def slot(
@@ -69,7 +55,16 @@ def over(*slots: SlotStatus, left: bool = True, **more: Any) -> RunStatus:
     return status(*slots, phase=Phase.FINISHED, result=ended, everyone_left=left, **more)
 
 
-Steps = dict[str, Callable[["Drive", Key], object]]
+def says(sentence: str) -> str:
+    """What is told of a sentence."""
+    return "say " + sentence.replace(";", "|")
+
+
+Step = RunStatus | tuple[Kinds, Any] | Callable[["Drive", Key], object]
+"""A status that comes, the answer to the newest call of a kind, or what is done."""
+Steps = Mapping[str, Step]
+OF_WORKER_RUNS = ("tell slot", "submit", "find")
+"""The answers that are for the worker run of which a step is."""
 NOISE = ("show", "show event", "run features", "listen", "write record")
 """What is done at every turn or by every launch, and is no part of what a script leads to."""
 QUIET = (*NOISE, "ask status")
@@ -79,21 +74,24 @@ class Drive(Outer):
     """A launch, its outer world, and what it has done.
 
     Attributes:
-        launch: The launch, once it has begun.
+        over: How the run stands once it has ended.
     """
 
     alive: ClassVar[list[Drive]] = []
 
-    def __init__(self, what: Facts, former: Former | None, left: tuple[Left, ...]) -> None:
-        super().__init__(what, former, left)
-        self.launch: Launch | None = None
+    def __init__(self, of: Facts | None = None, former: Former | None = None, *left: Left) -> None:
+        """One that has not begun; with what a former launcher has left."""
+        super().__init__(of or Facts(), former, left)
+        self.over = over()
         self._task: asyncio.Task[None] | None = None
         self.alive.append(self)
 
     @staticmethod
-    def new(of: Facts | None = None, former: Former | None = None, *left: Left) -> Drive:
-        """One that has not begun; with what a former launcher has left."""
-        return Drive(of or Facts(), former, left)
+    def at(start: str) -> Drive:
+        """One that is so far, with slot 1 where it has worker runs."""
+        drive = Drive()
+        getattr(drive, start)(*[ONE] * (start not in ("begin", "following")))
+        return drive
 
     @classmethod
     def dispose_all(cls) -> None:
@@ -123,26 +121,35 @@ class Drive(Outer):
         """What is done at the script's last step; as time passes, with the seconds until then.
 
         A step is a name, a number of seconds that pass, or a state as which a worker run is
-        described, and its detail; a 2 behind a name: that of the slot's second generation, a !
-        behind a state: it is preempted. Three dots in what is expected stand for the rest of a
-        sentence, whose semicolons are told as commas.
+        described, and its detail; a 2 or 3 behind a name: that of the slot's second or third
+        generation, a ! behind a state: it is preempted. Three dots in what is expected stand for
+        the rest of a sentence, whose semicolons are told as bars.
         """
-        steps, began, before = COMMON | steps, self.now, len(self.told)
+        steps, began, before = {**COMMON, **steps}, self.now, len(self.told)
         for word in script.split():
             name, _, detail = word.partition(":")
             began, before = self.now, len(self.told)
             if name in steps:
-                steps[name](self, ONE)
+                self._take(steps[name], ONE)
             elif name[0].isdigit():
                 self.wait(float(name))
-            elif name.endswith("2"):
-                steps[name[:-1]](self, Key(1, 2))
+            elif name[-1].isdigit():
+                self._take(steps[name[:-1]], Key(1, int(name[-1])))
             else:
                 state = SlotState(name.rstrip("!"))
-                self.answer("describe", None, Description(state, detail, name.endswith("!")))
+                self.described(None, state, detail, preempted=name.endswith("!"))
         done = self._in_words(before, began, noise)
         is_like = re.fullmatch(re.escape(then).replace(re.escape("..."), "[^;]*"), done)
         return then if is_like else done
+
+    def _take(self, step: Step, key: Key) -> None:
+        if isinstance(step, RunStatus):
+            self.answer("ask status", step)
+        elif isinstance(step, tuple):
+            kind, to = step
+            self.answer(kind, to, key if kind in OF_WORKER_RUNS else None)
+        else:
+            step(self, key)
 
     def _in_words(self, since: int, began: float, noise: tuple[str, ...]) -> str:
         words, before = list[str](), 0.0
@@ -167,8 +174,12 @@ class Drive(Outer):
 
     # --- answers ------------------------------------------------------------------------------
 
-    def answer(self, kind: Kinds, key: Key | None = None, to: Any = None) -> list[Told]:
-        """The newest call of this kind is answered, by an error where that is one."""
+    def answer(
+        self, kind: Kinds, to: Any = None, key: Key | None = None, drawn: float | None = None
+    ) -> list[Told]:
+        """The newest call of this kind is answered, by an error where that is one; pauses are made
+        of the number that is drawn."""
+        self.drawn = self.drawn if drawn is None else drawn
         answer = self.open(kind, key).answer
         if isinstance(to, Exception):
             answer.set_exception(to)
@@ -176,65 +187,19 @@ class Drive(Outer):
             answer.set_result(to)
         return self.turn()
 
-    def refuse(
-        self, kind: Kinds, error: RdzvError, key: Key | None = None, drawn: float = 0.0
-    ) -> list[Told]:
-        """It is refused, or not answered; pauses are made of the number that is drawn."""
-        self.drawn = drawn
-        return self.answer(kind, key, error)
-
-    def fails(self, kind: Kinds) -> list[Told]:
-        """The newest of this kind fails as nobody expected."""
-        return self.answer(kind, None, KeyError("x"))
-
     def status(self, *slots: SlotStatus, **more: Any) -> list[Told]:
         """The status that is asked for comes."""
-        return self.came(status(*slots, **more))
-
-    def came(self, found: RunStatus) -> list[Told]:
-        """This status comes."""
-        return self.answer("ask status", None, found)
-
-    def cancelled(self, found: RunStatus) -> list[Told]:
-        """The registry answers to the cancel of the run."""
-        return self.answer("cancel run", None, found)
+        return self.answer("ask status", status(*slots, **more))
 
     def heard(self, key: Key | None = None) -> list[Told]:
         """The registry has heard of a worker run."""
-        return self.answer("tell slot", key, status())
-
-    def events(self, number: int, *, broken: bool) -> list[Told]:
-        """The events have ended behind this one."""
-        return self.answer("follow events", None, (number, broken))
-
-    def submitted(self, key: Key | None, handle: str) -> list[Told]:
-        """Its scheduler has it."""
-        return self.answer("submit", key, handle)
-
-    def submit_troubled(self, key: Key, words: str) -> list[Told]:
-        """A try has failed, and there may be another; no words: others have said it."""
-        return self.answer("submit", key, Troubled(words))
-
-    def submit_failed(
-        self, key: Key, words: str = "full", *, certain: bool = False, hint: str = "", **more: Any
-    ) -> list[Told]:
-        """The scheduler does not have it, or has not said so."""
-        kind = NothingSubmitted if certain else SchedulerError
-        return self.answer("submit", key, kind(words, hint=hint, **more))
-
-    def found(self, key: Key | None, handle: str | None) -> list[Told]:
-        """It is listed with this id, or not listed."""
-        return self.answer("find", key, handle)
+        return self.answer("tell slot", status(), key)
 
     def described(
         self, key: Key | None, state: SlotState, detail: str = "", **more: Any
     ) -> list[Told]:
         """Its scheduler says how it stands."""
-        return self.answer("describe", key, Description(state, detail, **more))
-
-    def scheduler_silent(self, kind: Kinds, words: str) -> list[Told]:
-        """It does not answer, or cannot do it."""
-        return self.answer(kind, None, SchedulerError(words))
+        return self.answer("describe", Description(state, detail, **more), key)
 
     def signal(self, number: int = 15) -> list[Told]:
         """A signal comes."""
@@ -251,11 +216,10 @@ class Drive(Outer):
 
     async def _go(self) -> None:
         """The launch, to its end."""
-        self.launch = Launch(self.prepared, self.folder, self.board(), self)
         try:
-            outcome = await self.launch.go()
+            outcome = await Launch(self.prepared, self.folder, self.board(), self).go()
             words = str(outcome.signal or "")
-        except RdzvError as exc:
+        except errors.RdzvError as exc:
             words = exc.code
         except Exception as exc:  # noqa: BLE001 (it is told)
             words = repr(exc)
@@ -263,13 +227,13 @@ class Drive(Outer):
 
     def following(self) -> Drive:
         """Up to the first status."""
-        self.begin().answer("create run", None, status())
+        self.begin().answer("create run", status())
         return self
 
     def resumed(self, *slots: SlotStatus, **more: Any) -> Drive:
         """Up to what the first status of a launch that is taken up again leads to."""
         self.begin().status(*slots, **more)
-        self.answer("create run", None, status())
+        self.answer("create run", status())
         self.status(*slots, **more)
         return self
 
@@ -284,7 +248,7 @@ class Drive(Outer):
         """Up to the first description of these: they run."""
         self.submitting(*keys)
         for key in keys:
-            self.submitted(key, str(100 + key.slot))
+            self.answer("submit", str(100 + key.slot), key)
             self.heard(key)
             self.described(key, SlotState.RUNNING)
             self.heard(key)
@@ -295,29 +259,42 @@ class Drive(Outer):
         self.running(*keys).end(*(slot(key.slot, key.generation, key.generation) for key in keys))
         return self
 
-    def end(self, *slots: SlotStatus, **more: Any) -> list[Told]:
+    def end(self, *slots: SlotStatus, **more: Any) -> None:
         """The run is over, its nodes have left, and the last metrics and events have come."""
-        before = len(self.told)
-        self.came(over(*slots, **more))
+        self.over = over(*slots, **more)
+        self.answer("ask status", self.over)
         for kind, to in (("run features", None), ("follow events", (9, False))):
             if self.all_open(kind):
-                self.answer(kind, None, to)
-        return self.told[before:]
+                self.answer(kind, to)
+
+
+def ends(how: Result, *slots: SlotStatus) -> Step:
+    """A step: it ends like this."""
+    return lambda drive, _: drive.end(*slots, result=how)
 
 
 COMMON: Steps = {
     "begin": lambda drive, _: drive.begin(),
-    "created": lambda drive, _: drive.answer("create run", None, status()),
-    "closed": lambda drive, _: drive.answer("close child"),
+    "created": ("create run", status()),
+    "closed": ("close child", None),
     "signal": lambda drive, _: drive.signal(),
+    "ctrl-c": lambda drive, _: drive.signal(2),
     "hang-up": lambda drive, _: drive.signal(1),
-    "dies": lambda drive, _: drive.answer("start child", None, 1),
+    "dies": ("start child", 1),
     "end": lambda drive, _: drive.end(),
-    "uncancelled": lambda drive, _: drive.refuse("cancel run", SILENT),
-    "events-fail": lambda drive, _: drive.fails("follow events"),
-    "heard": lambda drive, key: drive.heard(key),
-    "found": lambda drive, key: drive.found(key, "101"),
-    "missed": lambda drive, key: drive.found(key, None),
-    "told": lambda drive, _: drive.answer("cancel worker run"),
+    "uncancelled": ("cancel run", SILENT),
+    "events-fail": ("follow events", UNEXPECTED),
+    "heard": ("tell slot", status()),
+    "found": ("find", "101"),
+    "missed": ("find", None),
+    "told": ("cancel worker run", None),
+    "submitted": ("submit", "101"),
+    "refused": ("submit", NothingSubmitted("no")),
+    "unclear": ("submit", errors.SchedulerError("error 500")),
+    "unwanted": ("tell slot", errors.RunOver("the run is over")),
+    "forgets": ("ask status", FOREIGN),
+    "cancelled-left": ("cancel run", status(everyone_left=True)),
+    "node-lost": ends(result("node_lost", 86, slot=1)),
+    "silent": (("find", "describe"), errors.SchedulerError("error 500")),
 }
 """Steps of every script."""

@@ -49,6 +49,8 @@ class Key(NamedTuple):
 SLURM = Starter("slurm", 1.0)
 LOCAL = Starter("local", 0.1, loopback=True)
 UNUSABLE = Starter("unusable", 1.0)
+BLIND = Starter("vessl", 1.0, finds=False)
+MANUAL = Starter("manual", 1.0, by_hand=True)
 ONE = Key(1, 1)
 SECRET = bytes(range(32))
 PORT = 29_600
@@ -76,9 +78,6 @@ class Facts:
     secrets: tuple[str, ...] = ()
     port: int | None = None
     restarts: int = 0
-
-
-facts: type[Facts] = Facts
 
 
 @dataclass(frozen=True)
@@ -153,7 +152,27 @@ class Troubled(NamedTuple):
 Kinds = str | tuple[str, ...]
 
 
-class Outer(LaunchEnvironment):
+def settings_of(root: Path, **given: Any) -> LaunchSettings:
+    """What a person asks for, where nothing else is given: two slots, none of them here."""
+    values: dict[str, Any] = {"nnodes": "2", "scheduler": "manual", "local_node": False}
+    values |= {"hosts": "off", "rdzv_id": "r", "state_dir": root, "framework": "command"}
+    return LaunchSettings(**(values | given))
+
+
+class Machine(LaunchEnvironment):
+    """The machine of every launch."""
+
+    def hostname(self) -> str:
+        return "h1"
+
+    def addresses(self) -> list[str]:
+        return ["10.0.0.1"]
+
+    def secret(self) -> bytes:
+        return SECRET
+
+
+class Outer(Machine):
     """The outer world, and what a launch has done there.
 
     Attributes:
@@ -186,7 +205,7 @@ class Outer(LaunchEnvironment):
         """Something is done; raises what it comes to, where that is set."""
         whose = "" if key is None or key == ONE else f"{key.slot}.{key.generation}"
         words = " ".join(filter(None, [kind, whose, *(str(one) for one in more)]))
-        self.told.append(Told(self.now, kind, key, words.replace(";", ","), of))
+        self.told.append(Told(self.now, kind, key, words.replace(";", "|"), of))
         if (error := self.breaks.get(kind)) is not None:
             raise error
 
@@ -211,11 +230,10 @@ class Outer(LaunchEnvironment):
         assert found, f"nobody waits for '{kind}', but for {[one.kind for one in self.calls]}"
         return found[-1]
 
-    def all_open(self, kind: Kinds = "", key: Key | None = None) -> list[Call]:
-        """The calls of these kinds, or all, that wait."""
+    def all_open(self, kind: Kinds, key: Key | None = None) -> list[Call]:
+        """The calls of these kinds that wait."""
         kinds = (kind,) if isinstance(kind, str) else kind
-        found = [one for one in self.calls if not kind or one.kind in kinds]
-        return [one for one in found if key in (None, one.key)]
+        return [one for one in self.calls if one.kind in kinds and key in (None, one.key)]
 
     def break_off(self, kind: str, key: Key | None = None) -> None:
         """Tell that something is asked no longer; that of a process ends with it."""
@@ -266,15 +284,6 @@ class Outer(LaunchEnvironment):
 
     def launch_id(self) -> str:
         return "n3wl4unch1"
-
-    def secret(self) -> bytes:
-        return SECRET
-
-    def hostname(self) -> str:
-        return "h1"
-
-    def addresses(self) -> list[str]:
-        return ["10.0.0.1"]
 
     def client(self, *_: object) -> Any:
         return _client(self)
@@ -364,7 +373,8 @@ def _client(outer: Outer) -> Any:
 
     def slot_news(run: str, slot: int, news: SlotNews) -> Any:
         cause: dict[str, str] = {Cause.PREEMPTED: "preempted", Cause.SCHEDULER_FAILED: "final"}
-        more = [news.state, news.handle, news.detail, cause[news.cause] if news.cause else ""]
+        causes = cause[news.cause] if news.cause else ""
+        more = [news.state, news.handle, news.detail, causes, news.hint]
         kind = "explain" if news.explains else "tell slot"
         return outer.ask(kind, Key(slot, news.generation), *more, of=news)
 
@@ -472,8 +482,7 @@ def _key(run: WorkerRun) -> Key:
 @functools.cache
 def _prepared() -> Preparation:
     """What every launch here has of a real one."""
-    values: dict[str, Any] = {"nnodes": "48", "scheduler": "manual", "hosts": "off"}
-    values |= {"rdzv_id": "r", "state_dir": Path("/state"), "framework": "command"}
-    values |= {"grace": 10.0, "orphan_timeout": 120.0}
+    more: dict[str, Any] = {"nnodes": "48", "local_node": True, "grace": 10.0}
+    settings = settings_of(Path("/state"), orphan_timeout=120.0, **more)
     scheduler: Any = SimpleNamespace(name="local", loopback=False)
-    return prepare(LaunchSettings(**values), ["true"], {}, make=lambda *_: scheduler)
+    return prepare(settings, ["true"], {}, make=lambda *_: scheduler)

@@ -4,37 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, cast
 
 import pytest
 
 from launcher.cleanup.endings import Endings, Tracked
 from launcher.plan.plan import WorkerRun
-from rendezvous.wire.errors import StorageFull
-from rendezvous.wire.run import NodeState, Phase, Result, RunReport, SlotState
-from tests.launcher.drive import (
-    FOREIGN,
-    QUIET,
-    SILENT,
-    Drive,
-    Steps,
-    over,
-    result,
-    slot,
-    status,
-)
-from tests.launcher.outer import LOCAL, ONE, SLURM, Key, Starter, Told, facts
+from launcher.schedulers.contract import NothingSubmitted
+from rendezvous.wire.errors import SchedulerError, StorageFull
+from rendezvous.wire.run import NodeState, Phase, SlotState
+from tests.launcher.drive import QUIET, UNEXPECTED, Drive, Steps, ends, over, result, slot, status
+from tests.launcher.outer import BLIND, LOCAL, ONE, SLURM, Facts, Key, Starter, Told
+from worker.machine.shortage import cpu_time_met
 
 TWO = Key(2, 1)
 RUNNING, ENDED = SlotState.RUNNING, SlotState.ENDED
-BLIND = Starter("vessl", 1.0, finds=False)
 
 
 class Alone(Drive):
     """The ends of worker runs without their launch; what comes of each is told."""
 
     def __init__(self, *keys: Key, starter: Starter = SLURM, **more: Any) -> None:
-        super().__init__(facts(others=starter), None, ())
+        super().__init__(Facts(others=starter))
         self.ends = Endings(10.0)
         for key in keys or [ONE]:
             self.end_of(key, starter, **more)
@@ -59,18 +51,27 @@ class Alone(Drive):
         self.loop.call_soon(self.ends.hurry)
         self.turn()
 
+    def extend(self) -> None:
+        """They have their whole time again."""
+        for end in self.ends.under_way.values():
+            self.loop.call_soon(end.extend)
+        self.turn()
+
 
 ASKED = ("find", "describe", "cancel worker run")
 ALONE: Steps = {
-    "nameless": lambda drive, key: drive.found(key, ""),
-    "silent": lambda drive, _: drive.scheduler_silent(ASKED, "you may not"),
-    "troubled": lambda drive, _: drive.scheduler_silent(ASKED, "error 500"),
-    "hurry": lambda drive, _: drive.hurry(),  # type: ignore[attr-defined]
+    "nameless": ("find", ""),
+    "silent": (ASKED, SchedulerError("you may not")),
+    "troubled": (ASKED, SchedulerError("error 500")),
+    "hurry": lambda drive, _: cast(Alone, drive).hurry(),
+    "extended": lambda drive, _: cast(Alone, drive).extend(),
+    "other-begins": lambda drive, _: cast(Alone, drive).end_of(TWO, SLURM, by_itself=60.0),
 }
 CANCEL, AT_100 = "cancel worker run 100 12.0", "cancel worker run 100 0.0"
 HANGS = "break off cancel worker run; left"
 SLOW = {"starter": Starter("slow", 20.0)}
 EVER_LONGER = "running told 0.2 running 0.4 running 0.8 running 1.6 running"
+LONGER = "running told 0.2 running 0.4 running 0.8 running"
 NO_ID, BY_ITSELF = {"handle": ""}, {"by_itself": 60.0}
 UNSEEN = "left the scheduler did not answer its submission and cannot look it up"
 
@@ -87,6 +88,14 @@ UNSEEN = "left the scheduler did not answer its submission and cannot look it up
         (SLOW, f"{EVER_LONGER} 3.3", "3.2: describe 100"),
         (SLOW, f"{EVER_LONGER} 3.2 running 4.9", ""),
         (SLOW, f"{EVER_LONGER} 3.2 running 5", "5: describe 100"),
+        # 81: it is asked ever more rarely, and told again 20 s after its grace: a node that has its
+        # grace would take being told again for a hurry
+        ({}, f"{LONGER} 0.9", ""),
+        ({}, f"{LONGER} 1 running 1", "1: describe 100"),
+        ({}, LONGER + " 1 running" * 28, ""),
+        ({}, LONGER + " 1 running" * 29, CANCEL),
+        # 81: one that is ended already has its whole time from now on
+        ({}, "running told 70 extended running told", ""),
         # 80: one that may run may end by itself, and one that is queued is told at once
         (BY_ITSELF, "running 0.2", "0.2: describe 100"),
         (BY_ITSELF | {"starter": BLIND}, "unknown 0.2", "0.2: describe 100"),
@@ -120,6 +129,7 @@ UNSEEN = "left the scheduler did not answer its submission and cannot look it up
         ({}, "running hurry hurry", ""),
         ({}, "running told hurry running", AT_100),
         ({}, "running told hurry running told 1 running", ""),  # it has heard of the hurry
+        ({}, "running hurry other-begins running", "cancel worker run 2.1 100 0.0"),
         (NO_ID, "missed 0.1 hurry 1", "1: find"),
         (NO_ID, "missed 0.1 hurry 1.0 found", "describe 101"),
         ({}, "running:n17 hurry 8.1", f"8: {HANGS} it is running: n17"),
@@ -131,28 +141,6 @@ def test_80_to_85_how_the_end_of_a_worker_run_stands(
     drive = Alone(**of)
     assert drive.play(script, ALONE, QUIET, then) == then
     assert drive.ends.under_way or drive.calls == []
-
-
-def test_81_it_is_asked_ever_more_rarely_and_told_again_20_s_after_its_grace() -> None:
-    """A node that has its grace would take being told again for a hurry."""
-    drive, pauses, asked = Alone(), list[float](), 0.0
-    drive.play("running told", ALONE)
-    while not drive.all_open("cancel worker run"):
-        while not drive.all_open("describe"):
-            drive.wait(0.1)
-        pauses.append(round(drive.told[-1].at - asked, 1))
-        asked = drive.now
-        drive.described(ONE, RUNNING)
-    assert pauses[:5] == [0.2, 0.4, 0.8, 1.0, 1.0]
-    assert 30.0 < drive.now < 32.0
-
-
-def test_85_what_begins_to_end_in_a_hurry_is_told_at_once() -> None:
-    drive = Alone()
-    drive.play("running hurry", ALONE)
-    drive.end_of(TWO, SLURM, by_itself=60.0)
-    done = drive.described(TWO, RUNNING)
-    assert [one.words for one in done] == ["cancel worker run 2.1 100 0.0"]
 
 
 def test_86_commands_have_sixteen_places_and_what_is_done_here_needs_none() -> None:
@@ -170,49 +158,26 @@ def test_86_commands_have_sixteen_places_and_what_is_done_here_needs_none() -> N
     assert drive.calls == []
 
 
-def test_81_one_that_is_ended_already_has_its_whole_time_from_now_on() -> None:
-    drive = Alone()
-    drive.play("running told 70", ALONE)
-    for end in drive.ends.under_way.values():
-        drive.loop.call_soon(end.extend)
-    drive.turn()
-    assert drive.play("running told", ALONE, QUIET) == ""
-
-
 # --- the launch
 
 
-def cancelled(why: str) -> Result:
-    """The registry's result of a run that was cancelled."""
-    return result("cancelled", 84, status="cancelled", message=f"run 'r' was cancelled: {why}")
-
-
 LAUNCH: Steps = {
-    "cancelled-over": lambda drive, _: drive.cancelled(over()),
-    "cancelled-soon": lambda drive, _: drive.cancelled(status(phase=Phase.RUNNING)),
-    "cancelled-left": lambda drive, _: drive.cancelled(status(everyone_left=True)),
-    "submit-fails": lambda drive, _: drive.fails("submit"),
-    "forgets": lambda drive, _: drive.refuse("ask status", FOREIGN),
-    "find-fails": lambda drive, _: drive.fails("find"),
-    "node-lost": lambda drive, _: drive.end(result=result("node_lost", 86, slot=1)),
-    "killed": lambda drive, _: drive.end(result=result("program_failed", 129, slot=1)),
-    "ends-128": lambda drive, _: drive.end(result=result("program_failed", 128, slot=1)),
-    "known-preempted": lambda drive, _: drive.end(result=result("preempted", 88, slot=1)),
-    "other-failed": lambda drive, _: drive.end(result=result("program_failed", 1, slot=2)),
-    "other-failed-lost": lambda drive, _: drive.end(
-        slot(1, its=NodeState.LOST), result=result("program_failed", 1, slot=2)
-    ),
-    "wants": lambda drive, _: drive.status(slot(2, 0, 1)),
-    "released": lambda drive, _: drive.status(slot(1), phase=Phase.RUNNING),
-    "over-here": lambda drive, _: drive.came(over(slot(1, its=NodeState.RUNNING), left=False)),
-    "submitted": lambda drive, key: drive.submitted(key, "101"),
-    "refused": lambda drive, key: drive.submit_failed(key, certain=True),
-    "unclear": lambda drive, key: drive.submit_failed(key, "error 500"),
-    "advised": lambda drive, key: drive.submit_failed(key, "no", certain=True, hint="by hand"),
+    "cancelled-over": ("cancel run", over()),
+    "cancelled-soon": ("cancel run", status(phase=Phase.RUNNING)),
+    "submit-fails": ("submit", UNEXPECTED),
+    "find-fails": ("find", UNEXPECTED),
+    "killed": ends(result("program_failed", 129, slot=1)),
+    "ends-128": ends(result("program_failed", 128, slot=1)),
+    "known-preempted": ends(result("preempted", 88, slot=1)),
+    "other-failed": ends(result("program_failed", 1, slot=2)),
+    "other-failed-lost": ends(result("program_failed", 1, slot=2), slot(1, its=NodeState.LOST)),
+    "there": status(slot(1, its=NodeState.RUNNING, node=0), phase=Phase.RUNNING),
+    "there-lost": ends(result("node_lost", 82, slot=1), slot(1, its=NodeState.LOST)),
+    "wants": status(slot(2, 0, 1)),
+    "released": status(slot(1), phase=Phase.RUNNING),
+    "over-here": over(slot(1, its=NodeState.RUNNING), left=False),
+    "advised": ("submit", NothingSubmitted("no", hint="by hand")),
     "unwritable": lambda drive, _: drive.breaks.update({"write result": StorageFull("full")}),
-    "ctrl-c": lambda drive, _: drive.signal(2),
-    "ctrl-c-heard": lambda drive, _: drive.end(result=cancelled("SIGINT at the launcher")),
-    "cancelled-by-somebody": lambda drive, _: drive.end(result=cancelled("wrong data")),
 }
 UNHEARD = "signal" + " uncancelled 0.5" * 20 + " uncancelled"
 DOWN, GIVEN_UP = "close board; write result", "break off submit; find"
@@ -225,10 +190,11 @@ STOPS_1 = "say SIGHUP (a closed terminal): stopping all nodes (up to 10 s)"
 CANCEL_RUN, CANCEL_2 = "cancel run SIGTERM at the launcher", "cancel run SIGINT at the launcher"
 CANCEL_1 = "cancel run SIGHUP at the launcher"
 WAITS = (
-    "say waiting for the worker runs of slot 1 to end, as their scheduler reports, press Ctrl-C to "
+    "say waiting for the worker runs of slot 1 to end, as their scheduler reports| press Ctrl-C to "
     "stop waiting"
 )
-LEFT = "say worker run rdzv-n3wl4unch1-1-1 (slot 1) may still exist: it is not listed, look for ..."
+UNSEEN_YET = "it is not listed| look for a run with that name"
+LEFT = f"say worker run rdzv-n3wl4unch1-1-1 (slot 1) may still exist: {UNSEEN_YET}"
 UNLISTED = f"1: find; 8: break off find; {LEFT}; close child"
 GONE, FAULT = "missed 1 missed closed", "close board; end KeyError('x')"
 
@@ -241,6 +207,8 @@ GONE, FAULT = "missed 1 missed closed", "close board; end KeyError('x')"
         ("following", "ctrl-c", f"{STOPS_2}; {CANCEL_2}"),
         ("following", "hang-up", f"{STOPS_1}; {CANCEL_1}"),
         ("following", "signal wants", ""),
+        ("begin", "signal 0.2", f"0.1: {CANCEL_RUN}"),  # a creation that hangs holds it not up
+        ("ending", "ended closed signal", ""),
         # 91: a run whose verdict is waited for is cancelled again
         ("following", "signal cancelled-soon 1", f"1: {CANCEL_RUN}"),
         ("following", "signal cancelled-over 1", ""),
@@ -281,6 +249,7 @@ GONE, FAULT = "missed 1 missed closed", "close board; end KeyError('x')"
         ("submitting", "end signal", f"say SIGTERM: killing all nodes now; {GIVEN_UP}"),
         ("submitting", "end submitted", "note 101; describe 101"),
         ("submitting", "end refused", "note gone; close child"),
+        ("submitting", "advised", "note gone; tell slot failed no by hand"),  # 94
         # 53: a submission that fails as nobody expected may have been made all the same
         ("submitting", "submit-fails", "cancel run its launcher failed: KeyError('x')"),
         ("submitting", "submit-fails cancelled-left", "find"),
@@ -300,31 +269,21 @@ GONE, FAULT = "missed 1 missed closed", "close board; end KeyError('x')"
     ],
 )
 def test_36_to_94_how_a_launch_ends(start: str, script: str, then: str) -> None:
-    drive: Drive = getattr(Drive.new(), start)(*[ONE] * (start != "following"))
+    drive = Drive.at(start)
     assert drive.play(script, LAUNCH, (*QUIET, "follow events"), then) == then
 
 
-def test_91_a_creation_that_hangs_holds_no_cancel_up() -> None:
-    assert Drive.new().play("begin signal 0.2", LAUNCH, QUIET) == f"0.1: {CANCEL_RUN}"
-
-
-def test_91_a_signal_after_the_end_leads_to_nothing() -> None:
-    drive = Drive.new().ending(ONE)
-    assert drive.play("ended closed signal", LAUNCH) == ""
-
-
-REASON = "run 'r' was cancelled: wrong data"
+ITS_LOSS = "there-lost 10 running told 1 ended"
 
 
 def explained(drive: Drive) -> list[str]:
     """Tell what the registry hears that may be why the run has failed; it completes nothing."""
     words = []
-    assert drive.launch is not None
     while calls := drive.all_open("explain"):
         key, news = calls[-1].key, calls[-1].of
         assert key is not None
         words.append(f"{key.slot} {news.cause or news.state}: {news.detail}")
-        drive.answer("explain", None, over(result=drive.launch._following.result))
+        drive.answer("explain", drive.over)
     return words
 
 
@@ -339,6 +298,8 @@ def explained(drive: Drive) -> list[str]:
         ("running", "1 ended:0 node-lost", []),
         ("running", "released 3.2 running told 0.2 failed:9 node-lost", []),
         ("following", "node-lost", []),
+        # one that goes on after all is told to end, and then nothing more is said of how it ended
+        ("running", f"there 1 failed:NODE_FAIL {ITS_LOSS}", ["1 failed: NODE_FAIL"]),
         # a preemption, also of what was told to end, or said it before it ended
         ("running", "1 failed!:P node-lost", ["1 preempted: P"]),
         ("running", "1 failed!:P known-preempted", ["1 preempted: P"]),
@@ -349,45 +310,13 @@ def explained(drive: Drive) -> list[str]:
     ],
 )
 def test_94_what_a_scheduler_has_said_may_be_why(start: str, script: str, words: list[str]) -> None:
-    drive: Drive = getattr(Drive.new(), start)(*[ONE] * (start != "following"))
+    drive = Drive.at(start)
     drive.play(script, LAUNCH)
     assert explained(drive) == words
 
 
-@pytest.mark.parametrize(
-    ("script", "told"),
-    [
-        # 93: what a signal to the launcher has cancelled exits with it, and says who did it
-        ("signal cancelled-by-somebody", f"cancelled 143: {REASON}; "),
-        ("ctrl-c cancelled-by-somebody", f"cancelled 130: {REASON}; "),
-        ("ctrl-c ctrl-c-heard", "cancelled 130: you stopped run 'r' with Ctrl-C; "),
-        ("signal node-lost", "node_lost 86: node 1 failed; "),
-    ],
-)
-def test_93_94_the_result_with_what_only_the_launcher_knows(script: str, told: str) -> None:
-    drive = Drive.new().following()
-    drive.play(f"{script} closed", LAUNCH)
-    (found,) = [one.of for one in drive.of("write result")]
-    assert f"{found.code} {found.exit_code}: {found.message}; {found.hint}" == told
-
-
-def test_94_what_to_do_about_a_submission_comes_with_its_failure() -> None:
-    drive = Drive.new().submitting(ONE)
-    drive.play("advised", LAUNCH)
-    assert drive.of("tell slot")[-1].of.hint == "by hand"
-
-
-def test_93_ctrl_c_before_the_creation_is_said_to_have_stopped_it() -> None:
-    drive = Drive.new()
-    drive.play("begin ctrl-c", LAUNCH)
-    drive.refuse("create run", SILENT)
-    drive.play("uncancelled closed", LAUNCH)
-    words = "you stopped run 'r' with Ctrl-C, before it started"
-    assert drive.of("write result")[0].of.message == words
-
-
 def test_64_d13_an_answer_that_comes_when_it_was_given_up_is_learnt_all_the_same() -> None:
-    drive = Drive.new()
+    drive = Drive()
 
     async def submit(*_: object, **__: object) -> str:
         with contextlib.suppress(asyncio.CancelledError):
@@ -400,21 +329,8 @@ def test_64_d13_an_answer_that_comes_when_it_was_given_up_is_learnt_all_the_same
     assert drive.play("signal signal", LAUNCH, (*QUIET, "follow events"), then) == then
 
 
-@pytest.mark.parametrize(
-    ("start", "script", "words"),
-    [
-        ("ending", "10", "their scheduler reports; press Ctrl-C to stop waiting"),
-        ("submitting", "unclear signal signal missed 8.1", "; look for a run with that name"),
-    ],
-)
-def test_87_88_how_a_sentence_on_what_is_left_ends(start: str, script: str, words: str) -> None:
-    drive: Drive = getattr(Drive.new(), start)(ONE)
-    drive.play(script, LAUNCH)
-    assert drive.said()[-1].endswith(words)
-
-
 def test_of_two_that_were_preempted_the_one_of_the_result_comes_first() -> None:
-    drive = Drive.new().running(ONE, TWO)
+    drive = Drive().running(ONE, TWO)
     drive.wait(1.0)
     for key in (ONE, TWO):
         drive.described(key, SlotState.FAILED, f"taken {key.slot}", preempted=True)
@@ -424,49 +340,44 @@ def test_of_two_that_were_preempted_the_one_of_the_result_comes_first() -> None:
 
 
 def test_79_d13_nothing_begins_while_submissions_are_waited_for() -> None:
-    drive = Drive.new().submitting(*(Key(number, 1) for number in range(1, 31)))
+    drive = Drive().submitting(*(Key(number, 1) for number in range(1, 31)))
     drive.end()
     for submission in drive.all_open("submit"):
-        drive.submitted(submission.key, "7")
+        drive.answer("submit", "7", submission.key)
     assert len(drive.of("submit")) == 16
     assert len(drive.all_open("describe")) == 16
 
 
 def test_80_all_that_runs_has_as_long_as_two_looks_to_end_by_itself() -> None:
-    drive = Drive.new(facts(others=Starter("slow", 20.0))).ending(ONE)
-    told, since = drive.of("cancel worker run"), drive.now
-    while not told and drive.now < 100.0:
+    drive = Drive(Facts(others=Starter("slow", 20.0))).ending(ONE)
+    since = drive.now
+    while not drive.of("cancel worker run") and drive.now < 100.0:
         if drive.all_open("describe"):
             drive.described(ONE, RUNNING)
         drive.wait(0.5)
-        told = drive.of("cancel worker run")
     assert 40.0 <= drive.now - since < 46.0
 
 
-def test_what_is_fetched_last_is_broken_off_where_everything_ends_at_once() -> None:
-    drive = Drive.new().running(ONE)
-    drive.status(slot(1, 1, 1), digest="d", epoch=1, phase=Phase.RUNNING)
-    drive.answer("keep", None, RunReport(run="r"))
-    drive.came(over(slot(1, 1, 1), digest="d", epoch=1))
-    fetches = ("run features", "fetch words")
-    assert len(drive.all_open(fetches)) == 2
-    drive.signal()
-    drive.signal(2)
-    assert drive.all_open(fetches) == []
+def test_95_what_its_processor_time_comes_to_is_said_and_ends_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[Any] = []
 
+    @contextlib.contextmanager
+    def watched(met: Any, used_up: Any) -> Iterator[None]:
+        told.extend((met, used_up))
+        yield
+        told.append("watched no more")
 
-def test_what_its_scheduler_said_before_it_was_told_to_end_is_not_forgotten() -> None:
-    """One that goes on after all is told to end, and then nothing more is said of how it ended."""
-    drive = Drive.new().running(ONE)
-    there = slot(1, 1, 1, its=NodeState.RUNNING, node=0)
-    drive.status(there, phase=Phase.RUNNING)
-    drive.wait(1.0)
-    drive.described(ONE, SlotState.FAILED, "NODE_FAIL")
-    lost = result("node_lost", 82, slot=1)
-    drive.end(slot(1, 1, 1, its=NodeState.LOST), result=lost)
-    drive.wait(10.0)
-    drive.described(ONE, RUNNING)
-    drive.answer("cancel worker run")
-    drive.wait(1.0)
-    drive.described(ONE, ENDED)
-    assert explained(drive) == ["1 failed: NODE_FAIL"]
+    monkeypatch.setattr("launcher.launch.launch.cpu_time_watched", watched)
+    drive = Drive().following()
+    told[0](7, 9)
+    assert drive.said() == [cpu_time_met(7, 9)]
+    told[1](9)
+    told[1](11)  # the first one is raised
+    drive.turn()
+    reason = drive.open("cancel run").of
+    assert reason.startswith("its launcher failed: ")
+    assert "9 s" in reason
+    assert drive.play("uncancelled closed", LAUNCH) == "close board; end arming_failed"
+    assert told[2:] == ["watched no more"]

@@ -10,56 +10,43 @@ import pytest
 
 from launcher.cleanup.orphans import end_left
 from launcher.launch.recovery import is_there
-from rendezvous.wire.errors import RunExists, UsageError
+from rendezvous.wire.errors import RunExists, SchedulerError, UsageError
 from rendezvous.wire.run import EpochEnd, NodeState, Phase, SlotState
-from tests.launcher.drive import FOREIGN, SILENT, Drive, Steps, over, slot, status
-from tests.launcher.outer import ONE, SLURM, UNUSABLE, Facts, Former, Key, Left, Starter, facts
+from tests.launcher.drive import SILENT, UNEXPECTED, Drive, Steps, over, says, slot, status
+from tests.launcher.outer import BLIND, ONE, SLURM, UNUSABLE, Facts, Former, Key, Left
 
-FORMER, WANTED, STANDING = Former(), facts(), facts(owns=False)
+FORMER, WANTED, STANDING = Former(), Facts(), Facts(owns=False)
 EXISTS = RunExists("it is held")
 TAKEN = UsageError("port 29600 is taken")
 LEFT = Left(ONE, SLURM, "100")
 
 
-@pytest.mark.parametrize(
-    ("node", "silent", "there"),
-    [
-        (None, None, False),
-        (NodeState.LEFT, 0.0, False),
-        (NodeState.LOST, 0.0, False),
-        (NodeState.RUNNING, 4.9, True),
-        (NodeState.RUNNING, 5.0, False),
-    ],
-)
-def test_24_who_could_still_hear(node: NodeState | None, silent: float | None, there: bool) -> None:
-    assert is_there(slot(1, its=node, silent_seconds=silent)) is there
+def test_24_who_could_still_hear() -> None:
+    gone = [(None, None), (NodeState.LEFT, 0.0), (NodeState.LOST, 0.0), (NodeState.RUNNING, 5.0)]
+    assert not any(is_there(slot(1, its=node, silent_seconds=silent)) for node, silent in gone)
+    assert is_there(slot(1, its=NodeState.RUNNING, silent_seconds=4.9))
 
 
 # --- the way there
 
-ENDED: list[EpochEnd] = [EpochEnd(epoch=1, message="node 1 failed")]
+BETWEEN: dict[str, Any] = {"ended": [EpochEnd(epoch=1, message="node 1 failed")], "version": 17}
 HERE = slot(1, its=NodeState.RUNNING, silent_seconds=0.0)
 STEPS: Steps = {
-    "same": lambda drive, _: drive.status(slot(1), version=17),
-    "arming": lambda drive, _: drive.status(slot(1), phase=Phase.ARMING),
-    "restarting": lambda drive, _: drive.status(
-        slot(1), phase=Phase.RESTARTING, version=17, ended=ENDED
-    ),
-    "arms-again": lambda drive, _: drive.status(
-        slot(1), phase=Phase.ARMING, version=17, ended=ENDED
-    ),
-    "lives": lambda drive, _: drive.status(HERE, phase=Phase.RUNNING, version=4),
-    "lost": lambda drive, _: drive.status(phase=Phase.RUNNING, version=4),
-    "over": lambda drive, _: drive.came(over(reason="it is over")),
-    "silent": lambda drive, _: drive.refuse(("ask status", "create run", "cancel run"), SILENT),
-    "foreign": lambda drive, _: drive.refuse("ask status", FOREIGN),
-    "unfound": lambda drive, _: drive.scheduler_silent("find", "it is away"),
-    "down": lambda drive, _: drive.scheduler_silent("describe", "down"),
-    "exists": lambda drive, _: drive.refuse("create run", EXISTS),
-    "hears": lambda drive, _: drive.cancelled(status(HERE, phase=Phase.RUNNING, version=4)),
-    "learns": lambda drive, _: drive.cancelled(over(HERE, version=5)),
-    "still": lambda drive, _: drive.came(over(HERE, version=5)),
-    "left": lambda drive, _: drive.cancelled(over(slot(1, its=NodeState.LEFT))),
+    "same": status(slot(1), version=17),
+    "arming": status(slot(1), phase=Phase.ARMING),
+    "restarting": status(slot(1), phase=Phase.RESTARTING, **BETWEEN),
+    "arms-again": status(slot(1), phase=Phase.ARMING, **BETWEEN),
+    "lives": status(HERE, phase=Phase.RUNNING, version=4),
+    "lost": status(phase=Phase.RUNNING, version=4),
+    "over": over(reason="it is over"),
+    "silent": (("ask status", "create run", "cancel run"), SILENT),
+    "unfound": ("find", SchedulerError("it is away")),
+    "down": ("describe", SchedulerError("down")),
+    "exists": ("create run", EXISTS),
+    "hears": ("cancel run", status(HERE, phase=Phase.RUNNING, version=4)),
+    "learns": ("cancel run", over(HERE, version=5)),
+    "still": over(HERE, version=5),
+    "left": ("cancel run", over(slot(1, its=NodeState.LEFT))),
     "taken": lambda drive, _: drive.breaks.update({"open former": TAKEN}),
     "free": lambda drive, _: drive.breaks.clear(),
     "no-port": lambda drive, _: drive.breaks.update({"listen": TAKEN}),
@@ -75,10 +62,13 @@ STOPS = "say SIGTERM: stopping before anything has started"
 ANEW = "starting a new launch"
 HELD = "say the previous launch cannot be resumed: port 29600 is taken"
 IS_OVER = f"the previous launch has ended: it is over; {ANEW}"
+WAS_OVER = f"the previous launch has ended; {ANEW}"
 ELSEWHERE = "run 'r' was launched on h2; there is nothing to resume on this host: " + ANEW
-HOST_2 = "run 'r' was launched on h2, ..."
-UNKNOWN = "say the previous launch cannot be resumed: its registry ..."
-NOTHING = "/state/r holds no previous launch: ..."
+LOG = "see /state/r/former-logs/registry.log"
+NO_REGISTRY = f"its registry does not start or does not know it ({LOG})"
+UNKNOWN = says(f"the previous launch cannot be resumed: {NO_REGISTRY}; {ANEW}")
+IN_FOLDER = "set RDZV_STATE_DIR to a folder that all nodes share"
+NOTHING = f"/state/r holds no previous launch: {ANEW}; {IN_FOLDER}"
 KILLED, CHANGED = "its launcher had ended", "its COMMAND or options were different"
 OTHER_PORT, SAME_PORT = replace(WANTED, port=30_000), replace(WANTED, port=29_600)
 NOT_OURS, DONE = replace(FORMER, owns_registry=False), replace(FORMER, ended=True)
@@ -89,7 +79,7 @@ REQUEUED, AGAIN = replace(WANTED, restarts=1), "the job was requeued (restart 1)
 MAY_EXIST = "1 worker run of the previous launch may still exist"
 STAYS = (
     "say launch k7f2a9c1xy, which may still be on the registry, is not changed; "
-    f"say {MAY_EXIST}, end them with 'rdzv cancel r'; close board; end unavailable"
+    f"say {MAY_EXIST}| end them with 'rdzv cancel r'; close board; end unavailable"
 )
 SLOW = "say the standing registry has not created the run yet: nobody answers"
 
@@ -118,10 +108,10 @@ RESUMES = f"say {RESUMED}; {FOLLOWS}"
         ("begin silent 0.05", "0.05: ask status -1 0.0"),
         ("begin" + " silent 0.5" * 19 + " silent", ""),
         ("begin" + " silent 0.5" * 20 + " silent", f"{UNKNOWN}; close child"),
-        ("begin foreign", f"{UNKNOWN}; close child"),
-        ("begin foreign closed", NEW),
+        ("begin forgets", f"{UNKNOWN}; close child"),
+        ("begin forgets closed", NEW),
         (f"begin {'dies 0.7 ' * 4} dies", f"break off ask status; {UNKNOWN}; close child"),
-        ("begin over", "say the previous launch has ended: ...; close child"),
+        ("begin over", f"{says(IS_OVER)}; close child"),
         # 22, D2, D9: the same launch is taken up with the registry that was asked, from now on
         ("begin same", "create run"),
         ("begin arming", "create run"),
@@ -158,8 +148,8 @@ RESUMES = f"say {RESUMED}; {FOLLOWS}"
         ("begin signal closed", "close board; end 15"),
     ],
 )
-def test_20_to_24_what_is_done_about_a_launch_like_this_one(script: str, then: str) -> None:
-    assert Drive.new(WANTED, FORMER).play(script, STEPS, QUIETER, then) == then
+def test_20_to_24_d2_d9_what_is_done_about_a_launch_like_this_one(script: str, then: str) -> None:
+    assert Drive(WANTED, FORMER).play(script, STEPS, QUIETER, then) == then
 
 
 @pytest.mark.parametrize(
@@ -169,7 +159,7 @@ def test_20_to_24_what_is_done_about_a_launch_like_this_one(script: str, then: s
         (None, WANTED, "begin", NEW),
         (None, STANDING, "begin", AT_STANDING),
         (None, replace(STANDING, others=None), "begin", AT_STANDING),  # beside a group token too
-        (REMOTE, WANTED, "begin", f"say {HOST_2}; {NEW}"),
+        (REMOTE, WANTED, "begin", f"{says(ELSEWHERE)}; {NEW}"),
         (DONE, WANTED, "begin", NEW),
         (NOT_OURS, WANTED, "begin", NEW),
         (FORMER, STANDING, "begin", AT_STANDING),
@@ -189,7 +179,7 @@ def test_20_to_24_what_is_done_about_a_launch_like_this_one(script: str, then: s
         (NOT_OURS, STANDING, "begin", "ask status -1 0.0"),
         (NOT_OURS, STANDING, "begin same", f"say {ends('gathering', KILLED)}"),
         (NOT_OURS, STANDING, "begin same left", AT_STANDING),
-        (NOT_OURS, STANDING, "begin foreign", AT_STANDING),
+        (NOT_OURS, STANDING, "begin forgets", AT_STANDING),
         (NOT_OURS, STANDING, "begin silent", ""),
         (NOT_OURS, STANDING, "begin" + " silent 1" * 10 + " silent", AT_STANDING),
         # 17: nothing is ended while the registry of both launches does not answer
@@ -200,19 +190,19 @@ def test_20_to_24_what_is_done_about_a_launch_like_this_one(script: str, then: s
         (BOTHS, STANDING, "begin same" + " silent 1" * 14 + " silent", ""),
         (BOTHS, STANDING, "begin same" + " silent 1" * 15 + " silent", STAYS),
         # a job that was requeued says so once, and otherwise does what any other launcher does
-        (None, REQUEUED, "begin", f"say {AGAIN}{NOTHING}; {NEW}"),
-        (None, replace(REQUEUED, owns=False), "begin", f"say {AGAIN}{NOTHING}; {AT_STANDING}"),
-        (DONE, REQUEUED, "begin", f"say {AGAIN}the previous ...; {NEW}"),
-        (REMOTE, REQUEUED, "begin", f"say {AGAIN}{HOST_2}; {NEW}"),
+        (None, REQUEUED, "begin", f"{says(AGAIN + NOTHING)}; {NEW}"),
+        (None, replace(REQUEUED, owns=False), "begin", f"{says(AGAIN + NOTHING)}; {AT_STANDING}"),
+        (DONE, REQUEUED, "begin", f"{says(AGAIN + WAS_OVER)}; {NEW}"),
+        (REMOTE, REQUEUED, "begin", f"{says(AGAIN + ELSEWHERE)}; {NEW}"),
         (FORMER, REQUEUED, "begin same created", f"say {AGAIN}{RESUMED}; {FOLLOWS}"),
         (FORMER, REQUEUED, "begin lost", f"say {AGAIN}{ends('running', KILLED)}"),
         (FORMER, REQUEUED, "begin lost left closed", NEW),
     ],
 )
-def test_17_to_32_what_is_done_about_each_kind_of_launch(
+def test_17_to_32_d3_d4_what_is_done_about_each_kind_of_launch(
     former: Former | None, wanted: Facts, script: str, then: str
 ) -> None:
-    drive = Drive.new(wanted, former, *([LEFT] * (former is BOTHS)))
+    drive = Drive(wanted, former, *([LEFT] * (former is BOTHS)))
     assert drive.play(script, STEPS, QUIETER, then) == then
 
 
@@ -221,9 +211,10 @@ def test_17_to_32_what_is_done_about_each_kind_of_launch(
 BEFORE = Left(ONE, SLURM, "100", of="old")
 GONE = Left(Key(2, 1), UNUSABLE, of="older")
 ENDING = f"say {MAY_EXIST}: ending them; describe 100"
-STOPPED = f"{STOPS}; break off describe; say {MAY_EXIST}, end them with ...; close board; end 15"
+END_THEM = says(f"{MAY_EXIST}; end them with 'rdzv cancel r'")
+STOPPED = f"{STOPS}; break off describe; {END_THEM}; close board; end 15"
 UNKNOWN_LEFT = "say worker run rdzv-older-2-1 may still exist: no such profile"
-STILL = "say worker run rdzv-old-1-1 (slot 1, id 100) may still exist: down, end it with: end 100"
+STILL = "say worker run rdzv-old-1-1 (slot 1, id 100) may still exist: down| end it with: end 100"
 KEPT = NEW.replace("room", "room rdzv-older-2-1 rdzv-old-1-1")
 
 
@@ -243,36 +234,10 @@ KEPT = NEW.replace("room", "room rdzv-older-2-1 rdzv-old-1-1")
         (FORMER, [BEFORE], "begin same created end", "close child"),  # another launch's
     ],
 )
-def test_26_27_what_is_done_about_what_former_launches_have_left(
+def test_26_27_d5_what_is_done_about_what_former_launches_have_left(
     former: Former | None, left: list[Left], script: str, then: str
 ) -> None:
-    assert Drive.new(None, former, *left).play(script, STEPS, QUIETER, then) == then
-
-
-IN_FOLDER = "set RDZV_STATE_DIR to a folder that all nodes share"
-NO_REGISTRY = (
-    "the previous launch cannot be resumed: its registry does not start or does not know it"
-)
-LOG = "see /state/r/former-logs/registry.log"
-
-
-@pytest.mark.parametrize(
-    ("former", "of", "script", "words"),
-    [
-        (REMOTE, WANTED, "begin", ELSEWHERE),
-        (FORMER, WANTED, "begin over", IS_OVER),
-        (FORMER, WANTED, "begin foreign", f"{NO_REGISTRY} ({LOG}); {ANEW}"),
-        (None, REQUEUED, "begin", f"{AGAIN}/state/r holds no previous launch: {ANEW}; {IN_FOLDER}"),
-        (DONE, REQUEUED, "begin", f"{AGAIN}the previous launch has ended; {ANEW}"),
-        (FORMER, WANTED, "begin signal", f"{MAY_EXIST}; end them with 'rdzv cancel r'"),
-    ],
-)
-def test_what_is_said_of_the_former_launch(
-    former: Former | None, of: Facts, script: str, words: str
-) -> None:
-    drive = Drive.new(of, former, LEFT)
-    drive.play(script, STEPS)
-    assert words in drive.said()
+    assert Drive(None, former, *left).play(script, STEPS, QUIETER, then) == then
 
 
 # --- without a launch
@@ -280,7 +245,7 @@ def test_what_is_said_of_the_former_launch(
 
 def ends_left(*left: Left, **scheduler: Any) -> tuple[Drive, list[str], asyncio.Task[bool]]:
     """What `rdzv cancel` does of a launch without a launcher, and what it says."""
-    drive, said = Drive.new(None, None, *left), list[str]()
+    drive, said = Drive(None, None, *left), list[str]()
     for one in drive._schedulers.values():
         vars(one).update(scheduler)
     ledger, context = drive.folder.ledger, drive.prepared.context
@@ -293,7 +258,7 @@ def ends_left(*left: Left, **scheduler: Any) -> tuple[Drive, list[str], asyncio.
 def test_90_what_is_left_is_ended_by_cancel_as_well_and_an_adapter_may_fail() -> None:
     drive, said, task = ends_left(BEFORE, Left(Key(2, 1), SLURM, "7", of="old"))
     assert said == ["2 worker runs of the previous launch may still exist: ending them"]
-    drive.fails("describe")
+    drive.answer("describe", UNEXPECTED)
     drive.described(ONE, SlotState.ENDED)
     drive.wait(0.2)
     drive.described(Key(2, 1), SlotState.ENDED)
@@ -301,7 +266,7 @@ def test_90_what_is_left_is_ended_by_cancel_as_well_and_an_adapter_may_fail() ->
     assert [one.words for one in drive.of("note")] == ["note 100 gone", "note 2.1 7 gone"]
 
 
-NO_ID, BLIND = replace(BEFORE, handle=""), Starter("vessl", 1.0, finds=False)
+NO_ID = replace(BEFORE, handle="")
 LOST = "unfound 80 unfound"
 UNSEEN = "the scheduler did not answer its submission and cannot look it up"
 

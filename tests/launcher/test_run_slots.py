@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from launcher.schedulers.contract import NothingSubmitted
 from rendezvous.wire.errors import Fenced
 from rendezvous.wire.run import EpochEnd, NodeState, Phase, SlotState, SlotStatus
-from tests.launcher.drive import FOREIGN, OVER, QUIET, SILENT, Drive, Steps, over, result, slot
-from tests.launcher.outer import LOCAL, ONE, SLURM, Former, Key, Left, Starter, facts
+from tests.launcher.drive import FOREIGN, QUIET, SILENT, Drive, Steps, over, result, slot, status
+from tests.launcher.outer import (
+    BLIND,
+    LOCAL,
+    MANUAL,
+    ONE,
+    SLURM,
+    Facts,
+    Former,
+    Key,
+    Left,
+    Starter,
+    Troubled,
+)
 
 ZERO = Key(0, 1)
-NEVER_LOOKS = Starter("vessl", 1.0, finds=False)
-MANUAL = Starter("manual", 1.0, by_hand=True)
 KEEPS_LOGS = Starter("vessl", 1.0, keeps_logs=True)
 RUNNING, FAILED, GO = SlotState.RUNNING, SlotState.FAILED, Phase.RUNNING
 LOST = NodeState.LOST
@@ -33,48 +44,41 @@ def replace(one: SlotStatus, wanted: int = 1, **changes: Any) -> SlotStatus:
 EXPLAINED = result("node_lost", 86, slot=1, message="node 1 failed; the scheduler reports: down")
 STEPS: Steps = {
     # what the registry says
-    "wanted": lambda drive, _: drive.status(slot(1, 0, 1)),
-    "replaced": lambda drive, _: drive.status(slot(1, 1, 2)),
-    "uncalled": lambda drive, _: drive.status(slot(1, state=RUNNING, state_seconds=20.0)),
-    "fresh": lambda drive, _: drive.status(slot(1, state=RUNNING, state_seconds=19.9)),
-    "replaced-there": lambda drive, _: drive.status(slot(1, 1, 2, its=NodeState.JOINED)),
-    "called": lambda drive, _: drive.status(
-        slot(1, state=RUNNING, state_seconds=20.0, its=NodeState.JOINED)
-    ),
-    "go-replaced": lambda drive, _: drive.status(slot(1, 1, 2, node=5), phase=GO),
-    "go-without": lambda drive, _: drive.status(slot(1), phase=GO),
-    "go-unwanted": lambda drive, _: drive.status(slot(1, 1, 2), phase=GO),
-    "go": lambda drive, _: drive.status(slot(1, its=NodeState.RUNNING, node=5), phase=GO),
-    "program-ended": lambda drive, _: drive.status(slot(1, its=NodeState.EXITED, node=5), phase=GO),
-    "node-left": lambda drive, _: drive.status(slot(1, its=NodeState.LEFT, node=5), phase=GO),
+    "wanted": status(slot(1, 0, 1)),
+    "replaced": status(slot(1, 1, 2)),
+    "uncalled": status(slot(1, state=RUNNING, state_seconds=20.0)),
+    "fresh": status(slot(1, state=RUNNING, state_seconds=19.9)),
+    "replaced-there": status(slot(1, 1, 2, its=NodeState.JOINED)),
+    "called": status(slot(1, state=RUNNING, state_seconds=20.0, its=NodeState.JOINED)),
+    "go-replaced": status(slot(1, 1, 2, node=5), phase=GO),
+    "go-without": status(slot(1), phase=GO),
+    "go-unwanted": status(slot(1, 1, 2), phase=GO),
+    "go": status(slot(1, its=NodeState.RUNNING, node=5), phase=GO),
+    "program-ended": status(slot(1, its=NodeState.EXITED, node=5), phase=GO),
+    "node-left": status(slot(1, its=NodeState.LEFT, node=5), phase=GO),
     # between two epochs
-    "pauses": lambda drive, _: drive.status(THERE, **PAUSES),
-    "pauses-without": lambda drive, _: drive.status(WITHOUT, **PAUSES),
-    "pauses-unwanted": lambda drive, _: drive.status(replace(WITHOUT, 2), **PAUSES),
-    "pauses-replaced": lambda drive, _: drive.status(replace(THERE, 2), **PAUSES),
-    "pauses-lost": lambda drive, _: drive.status(replace(THERE, node_state=LOST), **PAUSES),
-    "arms-without": lambda drive, _: drive.status(WITHOUT, phase=Phase.ARMING, ended=ENDED),
-    "gathers": lambda drive, _: drive.status(replace(THERE, node=None), ended=ENDED),
-    "node-lost": lambda drive, _: drive.end(result=result("node_lost", 86, slot=1)),
-    "explained": lambda drive, _: drive.answer("explain", None, over(result=EXPLAINED)),
-    "over": lambda drive, key: drive.refuse("tell slot", OVER, key),
-    "fenced": lambda drive, key: drive.refuse("tell slot", Fenced("it has a newer one"), key),
-    "foreign": lambda drive, key: drive.refuse("tell slot", FOREIGN, key),
-    "unheard": lambda drive, _: drive.refuse("tell slot", SILENT, drawn=0.5),
+    "pauses": status(THERE, **PAUSES),
+    "pauses-without": status(WITHOUT, **PAUSES),
+    "pauses-unwanted": status(replace(WITHOUT, 2), **PAUSES),
+    "pauses-replaced": status(replace(THERE, 2), **PAUSES),
+    "pauses-lost": status(replace(THERE, node_state=LOST), **PAUSES),
+    "arms-without": status(WITHOUT, phase=Phase.ARMING, ended=ENDED),
+    "gathers": status(replace(THERE, node=None), ended=ENDED),
+    "over-waiting": over(*(slot(number, 0, 1) for number in range(1, 41)), left=False),
+    "explained": ("explain", over(result=EXPLAINED)),
+    "fenced": ("tell slot", Fenced("it has a newer one")),
+    "foreign": ("tell slot", FOREIGN),
+    "unheard": lambda drive, _: drive.answer("tell slot", SILENT, drawn=0.5),
     # what the disk and the scheduler say, and who waits
     "full": lambda drive, _: unwritable(drive, "full"),
     "gone": lambda drive, _: unwritable(drive, "gone"),
     "room": lambda drive, _: drive.breaks.clear(),
-    "submitted": lambda drive, key: drive.submitted(key, "101"),
-    "unclear": lambda drive, key: drive.submit_failed(key, "error 500"),
-    "refused": lambda drive, key: drive.submit_failed(key, "no", certain=True),
-    "certain": lambda drive, key: drive.submit_failed(key, "no", certain=True, final=True),
-    "busy": lambda drive, key: drive.submit_troubled(key, "busy"),
-    "again": lambda drive, key: drive.submit_troubled(key, ""),
-    "silent": lambda drive, _: drive.scheduler_silent(("find", "describe"), "error 500"),
-    "line": lambda drive, _: drive.answer("read last line", None, "no image"),
-    "long-line": lambda drive, _: drive.answer("read last line", None, "x" * 400),
-    "cannot": lambda drive, _: drive.answer("read last line", None, "rdzv: cannot start: no rdzv"),
+    "certain": ("submit", NothingSubmitted("no", final=True)),
+    "busy": ("submit", Troubled("busy")),
+    "again": ("submit", Troubled("")),
+    "line": ("read last line", "no image"),
+    "long-line": ("read last line", "x" * 400),
+    "cannot": ("read last line", "rdzv: cannot start: no rdzv"),
 }
 
 
@@ -85,8 +89,9 @@ def unwritable(drive: Drive, why: str) -> None:
 
 SENT = "wanted heard "
 UNREAD = "break off read last line"
+TOLD_101 = "note 101 gone; tell slot failed 101"
 UNTOLD = "break off tell slot; break off submit"
-LEFT = "say worker run rdzv-n3wl4unch1-1-1 (slot 1, id 101) may still exist: error 500, ..."
+LEFT = "say worker run rdzv-n3wl4unch1-1-1 (slot 1, id 101) may still exist: error 500| ..."
 STUCK = "go-without 76 silent"
 NEXT = "write intent 1.2; submit 1.2"
 UNWRITTEN = "say /state/r/worker-runs.jsonl cannot be written, so rdzv submits nothing"
@@ -95,6 +100,9 @@ BY_HAND = "say copy slot 1's script to its machine, and start it there: start 10
 EPOCH = "say epoch 1 ended ..."
 ENDED_TWO = "note 1.2 101 gone; tell slot 1.2 failed 101"
 RUNS = SENT + "submitted heard running heard "
+DOWN = RUNS + "go 2 failed:down heard "
+IT_ENDS = "node-lost running 3.2 running told 0.4 ended "
+ENDED_BY = "close board; write result node_lost node 1 failed"
 
 
 @pytest.mark.parametrize(
@@ -107,11 +115,11 @@ RUNS = SENT + "submitted heard running heard "
         (SENT + "submitted", "note 101; tell slot submitted 101"),
         (SENT + "submitted heard", "describe 101"),
         # 57, 53: of a run that is over nothing is submitted; another refusal ends the launch
-        ("wanted over", ""),
-        ("wanted over 60", ""),
+        ("wanted unwanted", ""),
+        ("wanted unwanted 60", ""),
         ("wanted fenced", ""),
-        ("wanted over end", "close child"),
-        (SENT + "submitted over", "describe 101"),
+        ("wanted unwanted end", "close child"),
+        (SENT + "submitted unwanted", "describe 101"),
         ("wanted foreign", "cancel run its launcher failed: no such run; break off follow events"),
         # 58: news that nobody answers are told again with jitter, for ever
         ("wanted unheard 0.3", ""),
@@ -134,12 +142,12 @@ RUNS = SENT + "submitted heard running heard "
         # 63: a further try waits until the registry has heard of the first, if it is still wanted
         (SENT + "busy", "tell slot submitting busy"),
         (SENT + "busy heard", "try again"),
-        (SENT + "busy over", "break off submit"),
+        (SENT + "busy unwanted", "break off submit"),
         # what another worker run has said already is not told, and nobody waits
         (SENT + "again", "try again"),
         (SENT + "busy heard again", "try again"),
         (SENT + "go-replaced heard2 again", "break off submit; find"),
-        (SENT + "busy over signal end", "break off cancel run; find"),
+        (SENT + "busy unwanted signal end", "break off cancel run; find"),
         (SENT + "signal busy", "break off submit"),
         (SENT + "busy signal", f"say SIGTERM: ...; {UNTOLD}; cancel run SIGTERM at the launcher"),
         (SENT + "end busy", "break off submit; find"),
@@ -160,10 +168,7 @@ RUNS = SENT + "submitted heard running heard "
         (RUNS + "1 failed heard 600", ""),
         (RUNS + "1 failed!:P", "note 101 gone; tell slot failed 101 P preempted"),
         (RUNS + "1 running!:P", "tell slot running 101 P preempted"),
-        (
-            RUNS + "1 running!:P heard 1 running heard 1 failed",
-            "note 101 gone; tell slot failed 101",
-        ),
+        (RUNS + "1 running!:P heard 1 running heard 1 failed", TOLD_101),
         (RUNS + "1 running!:P heard 1 failed:9", "note 101 gone; tell slot failed 101 9 preempted"),
         (RUNS + "1 failed heard 600 replaced", "tell slot 1.2 submitting"),
         # 72: the same is not told twice, and a queue before the registry forgets it
@@ -181,6 +186,10 @@ RUNS = SENT + "submitted heard running heard "
         (RUNS + "go 1 ended heard node-left 1 ended", "note 101 gone"),
         (RUNS + "go 1 ended heard node-left 1 ended 60", ""),
         (RUNS + "go 1 ended heard end", "describe 101"),
+        # one that goes on after all has not failed
+        (DOWN + IT_ENDS + "explained closed", ENDED_BY + "| the scheduler reports: down; end"),
+        (f"{DOWN} 2 running heard {IT_ENDS} closed", f"{ENDED_BY}; end"),
+        (f"{DOWN} 2 running heard 2 failed:down heard {IT_ENDS} explained", "close child"),
         ("replaced-there heard2 submitted2 heard2 failed", ENDED_TWO),  # not its node
         (RUNS + "1 replaced", "break off describe; tell slot 1.2 submitting"),  # 75
         # 78: from the go on a worker run without a rank is ended once, if not by itself
@@ -210,7 +219,7 @@ RUNS = SENT + "submitted heard running heard "
     ],
 )
 def test_53_to_78_what_is_done_about_a_worker_run(script: str, then: str) -> None:
-    assert Drive.new().following().play(script, STEPS, QUIET, then) == then
+    assert Drive().following().play(script, STEPS, QUIET, then) == then
 
 
 @pytest.mark.parametrize(
@@ -219,26 +228,18 @@ def test_53_to_78_what_is_done_about_a_worker_run(script: str, then: str) -> Non
         (Starter("slurm", 0.5), "0.5 running:n17", ""),  # 72: within a second it is not told
         # 76, 77: one that ends is told with its last line until the go
         (KEEPS_LOGS, "1 failed:full", "note 101 gone; read last line 101"),
-        (KEEPS_LOGS, "1 failed:full line", "tell slot failed 101 full, its last line: 'no image'"),
+        (KEEPS_LOGS, "1 failed:full line", "tell slot failed 101 full| its last line: 'no image'"),
         (KEEPS_LOGS, "1 failed:full 9.9", ""),
         (KEEPS_LOGS, "1 failed:full 10", f"10: {UNREAD}; tell slot failed 101 full"),
         (KEEPS_LOGS, "1 failed long-line", f"tell slot failed 101 its last line: '{'x' * 299}…'"),
-        (KEEPS_LOGS, "go node-left 1 failed", "note 101 gone; tell slot failed 101"),
+        (KEEPS_LOGS, "go node-left 1 failed", TOLD_101),
         (KEEPS_LOGS, "pauses 1 failed", "tell slot failed 101"),
-        (KEEPS_LOGS, "pauses-lost 1 failed", "note 101 gone; tell slot failed 101"),
+        (KEEPS_LOGS, "pauses-lost 1 failed", TOLD_101),
         # 77: one that runs for a while and does not call is told again with its last line
         (KEEPS_LOGS, "uncalled" + " 1 running" * 30, ""),
         # what says that no other one would start is not submitted again
-        (
-            KEEPS_LOGS,
-            "1 failed:full cannot",
-            f"tell slot failed 101 full, {CANNOT} final",
-        ),
-        (
-            KEEPS_LOGS,
-            "uncalled" + " 1 running" * 31 + " cannot",
-            f"tell slot running 101 {CANNOT}",
-        ),
+        (KEEPS_LOGS, "1 failed:full cannot", f"tell slot failed 101 full| {CANNOT} final"),
+        (KEEPS_LOGS, "uncalled" + " 1 running" * 31 + " cannot", f"tell slot running 101 {CANNOT}"),
         (KEEPS_LOGS, "uncalled" + " 1 running" * 31, "read last line 101"),
         (KEEPS_LOGS, "fresh" + " 1 running" * 31, ""),
         (KEEPS_LOGS, "called" + " 1 running" * 31, ""),
@@ -247,7 +248,7 @@ def test_53_to_78_what_is_done_about_a_worker_run(script: str, then: str) -> Non
 def test_72_76_77_what_is_done_about_what_another_scheduler_says(
     starter: Starter, script: str, then: str
 ) -> None:
-    drive = Drive.new(facts(others=starter)).following()
+    drive = Drive(Facts(others=starter)).following()
     assert drive.play(RUNS + script, STEPS, QUIET, then) == then
 
 
@@ -276,11 +277,11 @@ def test_between_two_epochs_what_belongs_to_the_run_is_taken_up_again(
     one: SlotStatus, phase: Phase, *, is_looked_for: bool
 ) -> None:
     """And submitted again, where its worker run is gone with its launcher."""
-    drive = Drive.new(facts(), Former(), Left(ONE, SLURM, "101"))
+    drive = Drive(Facts(), Former(), Left(ONE, SLURM, "101"))
     drive.resumed(one, phase=phase, ended=ENDED)
     assert bool(drive.all_open("find")) is is_looked_for
     if is_looked_for:
-        drive.found(ONE, None)
+        drive.answer("find", None, ONE)
         drive.described(ONE, SlotState.ENDED)
         assert drive.open("tell slot").key == Key(1, 2)
     else:  # at the go it is ended
@@ -289,19 +290,13 @@ def test_between_two_epochs_what_belongs_to_the_run_is_taken_up_again(
         assert drive.open("describe").key == ONE
 
 
-def test_what_a_person_has_to_start_is_said_once_it_is_submitted() -> None:
-    drive = Drive.new(facts(others=MANUAL)).following()
-    then = f"note 101; {BY_HAND}; tell slot submitted 101"
-    assert drive.play(SENT + "submitted", STEPS, QUIET, then) == then
-
-
 @pytest.mark.parametrize(
     ("left", "script", "then"),
     [
         # 55, 65: it is found and taken up; an id is enough where its scheduler says that it lives
         (Left(ONE, SLURM, ""), "found", "note 101 whole; describe 101"),
-        (Left(ONE, NEVER_LOOKS, "101"), "missed", "describe 101"),
-        (Left(ONE, NEVER_LOOKS, "101"), "missed queued", "note 101 whole; describe 101"),
+        (Left(ONE, BLIND, "101"), "missed", "describe 101"),
+        (Left(ONE, BLIND, "101"), "missed queued", "note 101 whole; describe 101"),
         # one that a person starts is shown again, with the command
         (Left(ONE, MANUAL, ""), "found", f"note 101 whole; {BY_HAND}; describe 101"),
         # 67: one that is not there is submitted as the next generation, unless a signal came
@@ -323,23 +318,26 @@ def test_55_65_to_68_what_is_done_about_what_a_killed_launcher_has_left(
     left: Left, script: str, then: str
 ) -> None:
     its = left.starter
-    drive = Drive.new(facts(others=its), Former(starter=its.name), left)
+    drive = Drive(Facts(others=its), Former(starter=its.name), left)
+    # one object is asked about all: it remembers what it has submitted and seen
+    another = SimpleNamespace(**its._asdict(), close=drive.prepared.others.close)
+    drive.scheduler = lambda *_: another  # type: ignore[method-assign]
     drive.resumed(slot(0), slot(1))
-    drive.found(ZERO, None)
+    drive.answer("find", None, ZERO)
     assert drive.open("tell slot").key == Key(0, 2)  # 67: a child has died with its launcher
     assert drive.play(script, STEPS, QUIET, then) == then
 
 
 def test_66_what_one_that_is_taken_up_has_replaced_is_ended() -> None:
     left = Left(ONE, SLURM, "100"), Left(Key(1, 2), SLURM, "101")
-    drive = Drive.new(facts(), Former(), *left).resumed(slot(1, 2, 2))
-    done = {one.words for one in drive.found(Key(1, 2), "101")}
+    drive = Drive(Facts(), Former(), *left).resumed(slot(1, 2, 2))
+    done = {one.words for one in drive.answer("find", "101", Key(1, 2))}
     assert done == {"note 1.2 101 whole", "describe 1.2 101", "describe 100"}
 
 
 def test_76_what_is_told_of_a_worker_run_is_cut_and_printable() -> None:
-    drive = Drive.new().submitting(ONE)
-    drive.submitted(ONE, "1" * 300)
+    drive = Drive().submitting(ONE)
+    drive.answer("submit", "1" * 300, ONE)
     assert len(drive.of("tell slot")[-1].of.handle) == 253
     drive.heard(ONE)
     drive.described(ONE, FAILED, "\x1b" + "x" * 700)
@@ -352,7 +350,7 @@ def test_76_what_is_told_of_a_worker_run_is_cut_and_printable() -> None:
 
 def asked(numbers: range, told: int) -> Drive:
     """The registry wants these slots, and has heard so of the first of them."""
-    drive = Drive.new().following()
+    drive = Drive().following()
     drive.status(*(slot(number, 0, 1) for number in numbers))
     for number in numbers[:told]:
         drive.heard(Key(number, 1))
@@ -362,7 +360,8 @@ def asked(numbers: range, told: int) -> Drive:
 def test_56_a_local_worker_run_needs_no_ledger() -> None:
     drive = asked(range(1), 0)
     assert [one.words for one in drive.heard(ZERO)] == ["submit 0.1"]
-    assert [one.words for one in drive.submitted(ZERO, "77")] == ["tell slot 0.1 submitted 77"]
+    told = [one.words for one in drive.answer("submit", "77", ZERO)]
+    assert told == ["tell slot 0.1 submitted 77"]
 
 
 def test_56_sixteen_are_submitted_at_once_and_the_rest_when_a_place_is_free() -> None:
@@ -371,35 +370,24 @@ def test_56_sixteen_are_submitted_at_once_and_the_rest_when_a_place_is_free() ->
     assert drive.open_keys("submit") == [Key(number, 1) for number in range(1, 17)]
     assert len(drive.of("write intent")) == 16
     for number in (1, 2):
-        drive.submitted(Key(number, 1), "101")
+        drive.answer("submit", "101", Key(number, 1))
     assert drive.open_keys("submit")[-2:] == [Key(17, 1), Key(19, 1)]
     for left in range(36, 0, -1):  # as one is answered, the next one begins
-        drive.submitted(drive.open_keys("submit")[0], "101")
+        drive.answer("submit", "101", drive.open_keys("submit")[0])
         assert len(drive.all_open("submit")) == min(16, left)
 
 
-@pytest.mark.parametrize(
-    "end",
-    [
-        Drive.signal,
-        lambda drive: drive.came(over(*(slot(n, 0, 1) for n in range(1, 41)), left=False)),
-        lambda drive: drive.refuse("ask status", FOREIGN),
-    ],
-    ids=["signal", "result", "failure"],
-)
-def test_d11_nothing_that_waits_for_its_turn_is_submitted_after_the_end_has_begun(
-    end: Callable[[Drive], object],
-) -> None:
+@pytest.mark.parametrize("end", ["signal", "over-waiting", "forgets"])
+def test_d11_nothing_that_waits_for_its_turn_is_submitted_after_the_end_has_begun(end: str) -> None:
     """Nor what waits for its ledger."""
     drive = asked(range(1, 41), told=8)
     unwritable(drive, "full")
     for number in range(9, 31):
         drive.heard(Key(number, 1))
     written = len(drive.of("write intent"))
-    end(drive)
-    drive.breaks.clear()
+    drive.play(f"{end} room", STEPS)
     for key in drive.open_keys("submit"):
-        drive.submitted(key, "7")
+        drive.answer("submit", "7", key)
     drive.wait(1.0)
     assert len(drive.of("submit")) == 8
     assert len(drive.of("write intent")) == written == 16
@@ -437,25 +425,8 @@ def test_what_the_run_goes_without_before_its_submission_gives_its_place_back() 
 def test_71_a_scheduler_that_serves_others_is_asked_less_often(
     starter: Starter, slots: int, pause: float
 ) -> None:
-    drive = Drive.new(facts(here=starter, others=starter))
+    drive = Drive(Facts(here=starter, others=starter))
     drive.running(*(Key(number, 1) for number in range(slots)))
     for seconds, count in ((pause - 0.01, 0), (0.02, slots)):
         done = drive.wait(seconds)
         assert len([one for one in done if one.kind == "describe"]) == count
-
-
-@pytest.mark.parametrize(
-    ("script", "explains"),
-    [
-        ("2 failed:down heard", True),
-        ("2 failed:down heard 2 running heard", False),
-        ("2 failed:down heard 2 running heard 2 failed:down heard", True),
-    ],
-)
-def test_a_worker_run_that_goes_on_after_all_has_not_failed(script: str, explains: bool) -> None:
-    """Its node was there meanwhile, and so its scheduler was not believed."""
-    ends = "node-lost running 3.2 running told 0.4 ended " + "explained " * explains + "closed"
-    says = ", the scheduler reports: down" * explains
-    then = f"close board; write result node_lost node 1 failed{says}; end"
-    drive = Drive.new().following()
-    assert drive.play(f"{RUNS} go {script} {ends}", STEPS, QUIET) == then

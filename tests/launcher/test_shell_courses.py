@@ -12,7 +12,7 @@ import asyncio
 import signal
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,24 +28,17 @@ from rendezvous.wire.errors import SchedulerError, StorageFull, Unavailable
 from rendezvous.wire.node import Job
 from rendezvous.wire.reports import LeaveReport
 from rendezvous.wire.run import SlotState
-from tests.launcher.shells import ShellWorld, shell_course
+from tests.launcher.world import World, virtual
 from tests.support.courses import lines_in, text_of
 
 KNOWN = Path(__file__).with_name("shell_courses.txt")
 RANKS = {0: 0, 1: 2, 2: 1}
-SKEWED: dict[str, Any] = {
-    "nnodes": "3",
-    "nproc_per_node": "4,1,2",
-    "local_node": True,
-    "port": 29_711,
-    "grace": 7.0,
-    "submit_retries": 3,
-    "max_restarts": 2,
-    "master_port": 29_533,
-}
+SKEWED: dict[str, Any] = {"nnodes": "3", "nproc_per_node": "4,1,2", "local_node": True}
+SKEWED |= {"port": 29_711, "master_port": 29_533, "grace": 7.0}
+SKEWED |= {"submit_retries": 3, "max_restarts": 2}
 
 
-def joins(world: ShellWorld, *slots: int) -> None:
+def joins(world: World, *slots: int) -> None:
     """The newest worker run of each slot has a node that joins, and wants another rank."""
     for slot in slots:
         drive, job = world.drive, Job(framework="command")
@@ -54,7 +47,7 @@ def joins(world: ShellWorld, *slots: int) -> None:
         drive.join(slot, generation, requested_node=RANKS[slot], job=job, **own)
 
 
-def leaves(world: ShellWorld, *slots: int) -> None:
+def leaves(world: World, *slots: int) -> None:
     """They have learnt how the run ended, and their worker runs end by themselves."""
     for slot in slots:
         if world.drive.slot(slot).node is not None:
@@ -63,13 +56,12 @@ def leaves(world: ShellWorld, *slots: int) -> None:
             fleet.end(slot)
 
 
-def runs(world: ShellWorld, *slots: int) -> bool:
+def runs(world: World, *slots: int) -> bool:
     """Whether the registry has heard that they run."""
     return all(world.drive.slot(slot).state is SlotState.RUNNING for slot in slots)
 
 
-@shell_course
-async def it_starts_twice_and_fails(world: ShellWorld) -> None:
+async def it_starts_twice_and_fails(world: World) -> None:
     """Slot 0 is here, and slot 2 is submitted three times; the registry ends once, and so does the
     first epoch."""
     slurm = world.fleets["manual"]
@@ -77,6 +69,7 @@ async def it_starts_twice_and_fails(world: ShellWorld) -> None:
     slurm.fails["submit 2.1"] = [NothingSubmitted("no such partition", hint="see sinfo")]
     slurm.fails["submit 2.2"] = [SchedulerError("it timed out")]
     slurm.fails["describe 1.1"] = [SchedulerError("slurmctld is down")]
+    world.fleets["local"].fails["make ready 0.1"] = [SchedulerError("not now")]  # and nobody minds
     world.refuses["tell"] = [Unavailable("busy"), Unavailable("busy again")]
     world.refuses["create"] = [Unavailable("it is being started")]
     async with world.launched(scheduler="manual", **SKEWED):
@@ -107,8 +100,7 @@ async def it_starts_twice_and_fails(world: ShellWorld) -> None:
         leaves(world, 1, 2, 0)
 
 
-@shell_course
-async def a_killed_launcher_is_followed_by_two(world: ShellWorld) -> None:
+async def a_killed_launcher_is_followed_by_two(world: World) -> None:
     """The second takes its launch up; the third has other options, and makes another one."""
     world.fleets["manual"].fails["submit 2.1"] = [NothingSubmitted("no room")]
     async with world.launched(scheduler="manual", **SKEWED) as task:
@@ -132,8 +124,7 @@ async def a_killed_launcher_is_followed_by_two(world: ShellWorld) -> None:
         world.signal(signal.SIGINT)
 
 
-@shell_course
-async def what_a_killed_launcher_has_left_is_ended_by_a_person(world: ShellWorld) -> None:
+async def what_a_killed_launcher_has_left_is_ended_by_a_person(world: World) -> None:
     """Twice: at first one stays, one is not listed yet, and of one nobody knows the scheduler."""
     slurm, ledger = world.fleets["slurm"], world.state().ledger
     slurm.fails["submit 2.1"] = [SchedulerError("it timed out")]
@@ -154,8 +145,7 @@ async def what_a_killed_launcher_has_left_is_ended_by_a_person(world: ShellWorld
         slurm.stays = set()
 
 
-@shell_course
-async def a_standing_registry_has_both_launches(world: ShellWorld) -> None:
+async def a_standing_registry_has_both_launches(world: World) -> None:
     """All nodes are the scheduler's; the second launch finds the first one, and ends it."""
     place = RegistryPlace(
         ("10.0.7.1", "10.0.7.2:29812"), 29_811, "certificate", b"p", replicas=True
@@ -179,8 +169,7 @@ async def a_standing_registry_has_both_launches(world: ShellWorld) -> None:
         leaves(world, 0, 2, 1)
 
 
-@shell_course
-async def a_group_has_its_registry_at_rank_0(world: ShellWorld) -> None:
+async def a_group_has_its_registry_at_rank_0(world: World) -> None:
     """The other nodes come by themselves, one of them never."""
     token = group_token_text(bytes(range(64, 96)))
     more = SKEWED | {"node_rank": 0, "master_addr": "10.0.0.1", "join_timeout": 40.0}
@@ -193,38 +182,18 @@ async def a_group_has_its_registry_at_rank_0(world: ShellWorld) -> None:
         leaves(world, 0)
 
 
-@shell_course
-async def it_is_started_by_a_person_with_every_option(world: ShellWorld) -> None:
+async def it_is_started_by_a_person_with_every_option(world: World) -> None:
     """A person starts its worker runs, one of which prints why it ends; a node is refused before
     the go, and what the checks have found is kept and said."""
-    more: dict[str, Any] = {
-        "nnodes": "2:3",
-        "nproc_per_node": "3",
-        "local_node": False,
-        "port": 29_711,
-        "any_command": True,
-        "last_call": 4.0,
-        "strict": True,
-        "skip": ["L07", "X03"],
-        "verify_timeout": 95.0,
-        "arm_timeout": 35.0,
-        "lease": 17.0,
-        "join_timeout": 85.0,
-        "on_node_loss": "replace",
-        "max_replacements": 5,
-        "standby": 1,
-        "spares": 2,
-        "fence_timeout": 23.0,
-        "max_restarts": 6,
-        "submit_retries": 2,
-        "allow_exec": True,
-        "require_rdma": True,
-        "master_port": 29_533,
-        "orphan_timeout": 125.0,
-        "grace": 6.0,
-        "registry_address": ["reg.example.org", "10.0.7.9:29812"],
-        "log_dir": world.root / "logs",
-    }
+    more: dict[str, Any] = {"nnodes": "2:3", "nproc_per_node": "3", "local_node": False}
+    more |= {"port": 29_711, "master_port": 29_533, "log_dir": world.root / "logs"}
+    more |= {"registry_address": ["reg.example.org", "10.0.7.9:29812"], "grace": 6.0}
+    more |= {"any_command": True, "allow_exec": True, "require_rdma": True}
+    more |= {"strict": True, "skip": ["L07", "X03"], "on_node_loss": "replace"}
+    more |= {"last_call": 4.0, "verify_timeout": 95.0, "arm_timeout": 35.0, "lease": 17.0}
+    more |= {"join_timeout": 85.0, "fence_timeout": 23.0, "orphan_timeout": 125.0}
+    more |= {"max_replacements": 5, "max_restarts": 6, "submit_retries": 2}
+    more |= {"standby": 1, "spares": 2}
     by_hand = world.fleets["manual"]
     by_hand.by_hand, by_hand.finds = True, False
     by_hand.fails["submit 4.1"] = [SchedulerError("the share is gone")]
@@ -239,13 +208,7 @@ async def it_is_started_by_a_person_with_every_option(world: ShellWorld) -> None
         leaves(world, 0, 2, 4)
 
 
-def _has_begun(world: ShellWorld, number: int) -> bool:
-    """Whether so many processes of the registry were started."""
-    return len(world.processes) >= number
-
-
-@shell_course
-async def it_is_all_on_one_machine(world: ShellWorld) -> None:
+async def it_is_all_on_one_machine(world: World) -> None:
     """Nobody else reaches its registry, also where the next launcher takes it up; that one's
     registry ends again and again."""
     more = SKEWED | {"nproc_per_node": "1", "orphan_timeout": 20.0}
@@ -255,14 +218,13 @@ async def it_is_all_on_one_machine(world: ShellWorld) -> None:
     world.fleets["local"].made.clear()
     async with world.launched(scheduler="local", **more):
         await world.until(lambda: runs(world, 0, 2, 1))
-        for number in range(1, 6):
-            await world.until(partial(_has_begun, world, number + 1))
+        for code in (1, 2, -7, 4, 5):
+            await world.until(lambda: not world.processes[-1].over.done())
             await asyncio.sleep(1)
-            world.processes[-1].over.set_result(-7 if number == 3 else number)
+            world.processes[-1].over.set_result(code)
 
 
-@shell_course
-async def two_parts_of_it_fail_as_nobody_expected(world: ShellWorld) -> None:
+async def two_parts_of_it_fail_as_nobody_expected(world: World) -> None:
     """The first one is raised; whatever else was begun is ended."""
     world.fleets["manual"].fails["submit 1.1"] = [ValueError("not this way")]
     world.fleets["local"].fails["submit 0.1"] = ["it is slow"]
@@ -271,8 +233,7 @@ async def two_parts_of_it_fail_as_nobody_expected(world: ShellWorld) -> None:
         pass
 
 
-@shell_course
-async def it_is_ended_while_it_submits(world: ShellWorld) -> None:
+async def it_is_ended_while_it_submits(world: World) -> None:
     """A signal comes when one try has failed, one waits for its answer, and one is made."""
     world.fleets["manual"].fails["submit 2.1"] = ["the API answered 503", "the API answered 502"]
     world.fleets["manual"].fails["cancel 1.1"] = [SchedulerError("not now")]
@@ -284,7 +245,7 @@ async def it_is_ended_while_it_submits(world: ShellWorld) -> None:
         world.signal(signal.SIGINT)
 
 
-Course = Callable[[Path], ShellWorld]
+Course = Callable[[World], Coroutine[Any, Any, None]]
 COURSES: tuple[Course, ...] = (
     it_starts_twice_and_fails,
     a_killed_launcher_is_followed_by_two,
@@ -298,15 +259,22 @@ COURSES: tuple[Course, ...] = (
 )
 
 
+def driven(course: Course, root: Path) -> World:
+    """The world, when the course has come to its end there."""
+    world = World(root)
+    virtual(course)(world)
+    return world
+
+
 @pytest.mark.parametrize("course", COURSES, ids=lambda course: course.__name__)
 def test_course(course: Course, tmp_path: Path) -> None:
-    assert course(tmp_path).lines == lines_in(KNOWN, course.__name__)
+    assert driven(course, tmp_path).lines == lines_in(KNOWN, course.__name__)
 
 
 def _written() -> str:
     with tempfile.TemporaryDirectory() as folder:
-        names = {one.__name__: one for one in COURSES}
-        return text_of({name: partial(one, Path(folder, name)) for name, one in names.items()})
+        into = {one.__name__: partial(driven, one, Path(folder, one.__name__)) for one in COURSES}
+        return text_of(into)
 
 
 if __name__ == "__main__":  # make reference
