@@ -9,7 +9,7 @@ from typing import Final
 from launcher.state.state_dir import StateDir
 from rendezvous.feature import Feature, Lazy, declared
 from rendezvous.talk.client import RegistryClient
-from rendezvous.tasks import wait_for
+from rendezvous.tasks import now, wait_for
 from rendezvous.wire.errors import message_of
 
 BEGIN_SECONDS: Final = 1.0
@@ -36,7 +36,7 @@ class LauncherPort:
 
     def now(self) -> float:
         """Seconds, by the launch's clock."""
-        return asyncio.get_running_loop().time()
+        return now()
 
     async def ticks(self, seconds: float) -> AsyncIterator[None]:
         """Yield now, after each pause of so many seconds, and one last time when the launch parts
@@ -67,10 +67,11 @@ class LauncherPort:
 
 
 async def run_features(port: LauncherPort) -> None:
-    """Run the parts of all features to their ends; one that fails costs a line."""
+    """Run the parts of all features to their ends; one that fails costs a line, and no launch."""
     await port.pause(BEGIN_SECONDS)
     parts = [(one, one.launcher) for one in declared() if one.launcher is not None]
-    await asyncio.gather(*(_run(feature, part, port) for feature, part in parts))
+    runs = (_run(feature, part, port) for feature, part in parts)
+    await asyncio.gather(*runs, return_exceptions=True)  # not even that line can be said
 
 
 async def _run(feature: Feature, part: Lazy, port: LauncherPort) -> None:

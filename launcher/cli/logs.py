@@ -21,7 +21,7 @@ from rendezvous.wire.errors import UsageError
 
 _MOST_TEXTS, _MOST_LETTERS = 8, 100
 _AGO = re.compile(r"(?:\d{1,6}[smhd])+")
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+_UNIT_SECONDS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 
 
 class _Text(click.ParamType[str]):
@@ -46,7 +46,7 @@ def moment(text: str, now: float) -> float | None:
         now: As `time.time()`.
     """
     if _AGO.fullmatch(text):
-        return now - sum(int(n) * _SECONDS[unit] for n, unit in re.findall(r"(\d+)(\w)", text))
+        return now - sum(int(n) * _UNIT_SECONDS[unit] for n, unit in re.findall(r"(\d+)(\w)", text))
     try:
         zoned = f"{text[:-1]}+00:00" if text[-1:] in ("Z", "z") else text  # for Python 3.10
         return datetime.fromisoformat(zoned).timestamp()

@@ -21,18 +21,16 @@ from worker.contracts.variables import ProgramOptions
 _NEAR = ("127.0.0.1", "::1")
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class ContextMaker:
     """Opens the former launch of a run, or makes room for a new one.
 
     Attributes:
-        record: The launch that is on record.
-        socket: Where the registry's process listens; None where there is none.
-
-    Args:
         prepared: What is launched.
         state: The run's folder, its lock held.
         environment: The outer world.
+        record: The launch that is on record.
+        socket: Where the registry's process listens; None where there is none.
     """
 
     prepared: Preparation

@@ -40,20 +40,18 @@ _STARTED: Final = (Phase.RUNNING, Phase.FINISHED)
 _GONE: Final = (None, NodeState.LEFT, NodeState.LOST)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Following:
     """Follows one run.
 
     Attributes:
-        status: The newest one.
-
-    Args:
         registry: Where the run is.
         runs: Its worker runs.
         background: Runs what follows it.
         state: The run's folder.
         board: Where the person sees it.
         environment: The outer world.
+        status: The newest one.
     """
 
     registry: Registry

@@ -15,10 +15,11 @@ from rendezvous.wire.words import listed
 WAITS_FOR_OTHER_SECONDS: Final = 60.0
 """In a queue, for another host than those where the slot's worker runs have failed, while the other
 nodes may be idle: in a cluster that the run fills there is none."""
+_WITHOUT_AVOID = "its worker spec has no <<AVOID>>"
 _CANNOT_AVOID = "hosts cannot be avoided"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Hosts:
     """Chooses where each worker run starts.
 
@@ -49,17 +50,20 @@ class Hosts:
             if in_vain and any(map(_may_have_failed, self.runs.older(run))):
                 again = f"slot {slot} may start on the same host again"
                 self.say_once(f"{again}: its scheduler names no hosts", _CANNOT_AVOID)
-        elif not places.hosts and not places.avoids:
-            again = f"slot {slot} may start on {listed(failed)} again"
-            self.say_once(f"{again}: its worker spec has no <<AVOID>>", _CANNOT_AVOID)
-        elif places.hosts and run.host == failed[-1]:
+            return
+        if places.hosts and run.host == failed[-1]:
             words = f"slot {slot} starts on {run.host} again: no other host of the list is free"
-            self.say_once(words, words)
+            key = words
+        elif places.hosts:
+            words = f"slot {slot} starts on {run.host}, not on {failed[-1]}"
+            key = f"{run.generation} {words}"
+        elif places.avoids:
+            words = f"slot {slot}: rdzv asks for another host than {listed(failed)}"
+            key = f"{run.generation} {words}"
         else:
-            there = f"slot {slot} starts on {run.host}, not on {failed[-1]}"
-            anywhere = f"slot {slot}: rdzv asks for another host than {listed(failed)}"
-            words = there if places.hosts else anywhere
-            self.say_once(words, f"{run.generation} {words}")
+            words = f"slot {slot} may start on {listed(failed)} again: {_WITHOUT_AVOID}"
+            key = _CANNOT_AVOID
+        self.say_once(words, key)
 
     def queue_words(self, run: SlotRun) -> str:
         """Return a clause for a queue's line; empty where nothing is avoided."""

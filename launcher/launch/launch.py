@@ -70,7 +70,7 @@ class _EndedAtOnce(RunCancelled):
     """The launch ends without waiting."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Launch:
     """One launch, from the state directory to its end.
 
@@ -358,8 +358,9 @@ class Launch:
 
     def _cpu_time_used_up(self, seconds: int) -> None:
         error = cpu_time_used_up(seconds, int(time.process_time()))
-        self._note_fault(error)
-        self._background.fail(error)
+        if self._background.error is None:  # what ends the launch already is not its doing
+            self._note_fault(error)
+            self._background.fail(error)
 
     def _note_fault(self, error: Exception) -> str:
         """Keep the first one, to be raised where the launch is awaited; returns it in words."""

@@ -63,20 +63,18 @@ class Owner(Protocol):
         """Forget one that is not wanted any more, and was not submitted."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Lifecycle:
     """Sees one worker run after another through its life, each in a task of its own.
 
     Attributes:
-        answered: Set whenever a scheduler has answered a submission.
-
-    Args:
         owner: What decides beside them.
         runs: All worker runs of the launch.
         registry: Where their states are reported.
         ledger: Where they are written down.
         hosts: Chooses where they start.
         say: Shows a sentence to the person.
+        answered: Set whenever a scheduler has answered a submission.
     """
 
     owner: Owner
@@ -125,9 +123,9 @@ class Lifecycle:
     async def _until_free(self, run: SlotRun) -> None:
         """Wait until no older worker run is in its way."""
         while self.runs.view.started and self.owner.is_blocked(run):
-            run.blocked = asyncio.Event()
-            await run.blocked.wait()
-        run.blocked = None
+            run.recheck = asyncio.Event()
+            await run.recheck.wait()
+        run.recheck = None
 
     async def _try_to_submit(self, run: SlotRun) -> bool | SchedulerError:
         """Have its scheduler submit it; False: it is not wanted any more. Sets its handle."""
@@ -256,7 +254,8 @@ class Lifecycle:
         if not _is_news(run, found, late=late):
             return
         run.reported, run.reported_at = found, now()
-        line, cause = "", Cause.PREEMPTED if found.preempted else ""
+        line = ""
+        cause = Cause.PREEMPTED if found.preempted else ""
         waits_for = self.hosts.queue_words(run) if found.state is SlotState.QUEUED else ""
         if late or (run.over is not None and not self.runs.view.started):
             line = await _last_line(run)

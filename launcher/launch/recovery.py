@@ -51,23 +51,21 @@ class _NewLaunch(Exception):
         self.words = words
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Recovery:
     """Finds out what the launch begins on.
 
     Attributes:
-        orphans: Worker runs that may still exist, whichever launch had submitted them.
-        process: The registry's process; None where the launch has none.
-        registry: Where the run is, or will be.
-        seen: Number of the last event that the former launch has shown; None: it is a new one.
-
-    Args:
         prepared: What is launched.
         state: The run's folder, its lock held.
         environment: The outer world.
         background: Runs the registry's process.
         endings: Ends what is left.
         say: Shows a sentence to the person.
+        orphans: Worker runs that may still exist, whichever launch had submitted them.
+        process: The registry's process; None where the launch has none.
+        registry: Where the run is, or will be.
+        seen: Number of the last event that the former launch has shown; None: it is a new one.
     """
 
     prepared: Preparation

@@ -54,19 +54,17 @@ class Unwanted(Exception):
     """A worker run is not wanted any more."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class RegistryProcess:
     """The registry as a child of the launcher, on a socket that outlives it.
 
     Attributes:
-        started: Set once it was started for the first time.
-        given_up: Set once it is not started any more, as it ends again and again.
-        supervised: Whether it is started again when it ends.
-
-    Args:
         state: The run's folder.
         environment: The outer world.
         socket: Where it listens.
+        started: Set once it was started for the first time.
+        given_up: Set once it is not started any more, as it ends again and again.
+        supervised: Whether it is started again when it ends.
     """
 
     state: StateDir
@@ -139,19 +137,17 @@ class RegistryProcess:
         self.socket.close()
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Registry:
     """The run at its registry: each credential has a connection of its own.
 
     Attributes:
-        creator, admin, viewer: The connections.
-        unwritten: Since when the journal cannot be written, as this launch has met it, and how.
-
-    Args:
         context: The launch.
         environment: The outer world.
         log: The log of its process.
         say: Shows a sentence to the person.
+        creator, admin, viewer: The connections.
+        unwritten: Since when the journal cannot be written, as this launch has met it, and how.
     """
 
     context: LaunchContext
@@ -175,7 +171,7 @@ class Registry:
             await client.close()
 
     def say_once(self, words: str, key: str = "") -> None:
-        """Say it, unless it was said; or anything of the same key, where it has one."""
+        """Say it, unless it was said before, or anything else with this key."""
         if (key or words) not in self._said:
             self._said.add(key or words)
             self.say(words)
@@ -243,7 +239,8 @@ class Registry:
             state: Its state.
             is_intent: It is about to be submitted.
             detail: The scheduler's words.
-            cause: Why it ends, where that is known.
+            cause: Why it ends or is about to, where that is known; `scheduler_failed` where
+                another worker run of its spec would end likewise.
             hint: What to try, where its submission failed.
 
         Raises:

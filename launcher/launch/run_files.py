@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from launcher.launch.registry import Registry
 from launcher.prepare.environment import LaunchEnvironment, WordsKeeper
@@ -27,9 +27,13 @@ _BY_CHECKS: Final = (VerificationFailed.code, PreflightFailed.code)
 _STARTED: Final = (Phase.RUNNING, Phase.FINISHED)
 
 
-@dataclass(eq=False)
+Keep: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
+"""Keeps one file; raises RdzvError."""
+
+
+@dataclass(eq=False, repr=False)
 class RunFiles:
-    """Keeps it in the run's folder, and says what checks have found.
+    """Keeps a run's files in its folder, and says what checks have found.
 
     Attributes:
         registry: Where the run is.
@@ -51,7 +55,7 @@ class RunFiles:
         self._status: RunStatus | None = None
         self._task: asyncio.Task[None] | None = None
         self._trying = False
-        self._failed = 0  # in a row
+        self._failures: dict[Keep, int] = {}  # in a row
         self._epoch = 0
         self._checks_shown = False
         self._findings: list[Finding] | None = None
@@ -67,7 +71,8 @@ class RunFiles:
 
     def is_awaited(self) -> bool:
         """Whether the end of the launch waits for something, as its registry has to be there."""
-        return self._trying or (self._failed < MOST_TRIES and bool(self._wanted()))
+        tries = (self._failures.get(keep, 0) for keep in self._wanted())
+        return self._trying or any(failures < MOST_TRIES for failures in tries)
 
     def epoch_ended(self) -> None:
         """Fetch in a while what the ranks have printed last."""
@@ -91,28 +96,31 @@ class RunFiles:
     async def _keep(self) -> None:
         """Try again and again, with the newest status."""
         while wanted := self._wanted():
-            self._trying = has_all = True
+            self._trying = True
+            failed = set[Keep]()
             try:
                 for keep in wanted:
                     try:
                         await keep()
                     except RdzvError:
-                        has_all = False
-                self._failed = 0 if has_all else self._failed + 1
+                        failed.add(keep)
             finally:
+                self._failures = {keep: self._failures.get(keep, 0) + 1 for keep in failed}
                 self._trying = False
                 self.changed()
-            if self._wanted():
+            if failed:
                 await asyncio.sleep(KEEP_AGAIN_SECONDS)
 
-    def _wanted(self) -> list[Callable[[], Coroutine[Any, Any, None]]]:
-        """List what keeps that for which the newest status asks."""
-        if (status := self._status) is None:
-            return []
-        by_checks = status.result is not None and status.result.code in _BY_CHECKS
-        has_table = status.phase in _STARTED and bool(status.digest)
-        checks = [self._checks] if by_checks and not self._checks_shown else []
-        return [*checks, self._table] if has_table and status.epoch != self._epoch else [*checks]
+    def _wanted(self) -> list[Keep]:
+        """List the tries that the newest status calls for."""
+        status, wanted = self._status, list[Keep]()
+        if status is None:
+            return wanted
+        if status.result is not None and status.result.code in _BY_CHECKS:
+            wanted += [] if self._checks_shown else [self._checks]
+        if status.phase in _STARTED and status.digest and status.epoch != self._epoch:
+            wanted.append(self._table)
+        return wanted
 
     async def _table(self) -> None:
         status = self._status

@@ -43,7 +43,8 @@ class SlotRun(Tracked):
         named: The person names its host.
         lost_track: A former launcher had submitted it, and how it ended is not known.
         queued_at: Since when its scheduler has said that it waits; None: it does not.
-        blocked: Set once an older worker run is out of its way; None: none is known to be.
+        recheck: Set when it is to look again whether an older worker run is in its way; None
+            while it does not wait.
         end_after: It is to be ended once its submission is answered.
         failed_ends: How often it could not be ended after the go.
         end_again_at: Before that it is not tried again.
@@ -59,7 +60,7 @@ class SlotRun(Tracked):
     named: bool = False
     lost_track: bool = False
     queued_at: float | None = None
-    blocked: asyncio.Event | None = None
+    recheck: asyncio.Event | None = None
     end_after: bool = False
     failed_ends: int = 0
     end_again_at: float = 0.0

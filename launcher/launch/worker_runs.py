@@ -38,19 +38,17 @@ END_AGAIN_SECONDS: Final = 60.0
 _MOST_DOUBLINGS: Final = 5
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class WorkerRuns:
     """Decides on all worker runs of a launch.
 
     Attributes:
-        runs: Those that are known.
-
-    Args:
         registry: Where their states are told.
         ledger: Where they are written down.
         endings: Ends them.
         background: Runs their tasks.
         say: Shows a sentence to the person.
+        runs: Those that are known.
     """
 
     registry: Registry
@@ -90,8 +88,8 @@ class WorkerRuns:
         if self.runs.stopped:
             return
         for run in list(self.runs.all):
-            if run.blocked is not None:
-                run.blocked.set()  # a fence may have passed
+            if run.recheck is not None:
+                run.recheck.set()  # a fence may have passed
             elif self._is_unended(run) and now() >= run.end_again_at:
                 self._end(run)
         for slot in status.slots:
@@ -121,8 +119,8 @@ class WorkerRuns:
             self.submit_again(number, wanted)
             return
         self.runs.requested[number] = wanted
-        known = (one for one in self.runs.all if one.generation == slot.generation)
-        run = next((one for one in known if one.slot == number), None)
+        known = self.runs.of_slot.get(number, ())
+        run = next((one for one in known if one.generation == slot.generation), None)
         run = run or self._new(number, slot.generation)
         run.step = Step.LOOKING
         run.task = self.background.start(self._lifecycle.adopt(run))
@@ -169,7 +167,7 @@ class WorkerRuns:
         for task in (run.task, run.reporting):
             if task is not None and task is not asyncio.current_task():
                 task.cancel()
-        run.step, run.task, run.reporting, run.blocked = Step.INACTIVE, None, None, None
+        run.step, run.task, run.reporting, run.recheck = Step.INACTIVE, None, None, None
         run.retrying = False
 
     def drop(self, run: SlotRun) -> None:
@@ -233,7 +231,7 @@ class WorkerRuns:
     async def _until_ended(self, run: SlotRun) -> None:
         """See its end; it is tried again ever more rarely, unless somebody waits for it."""
         await self.endings.until_ended(run)
-        waiting = [one for one in self.runs.of_slot[run.slot] if one.blocked is not None]
+        waiting = [one for one in self.runs.of_slot[run.slot] if one.recheck is not None]
         if run.gone:
             run.note(self.ledger)
             self._report_over(run)
@@ -251,8 +249,8 @@ class WorkerRuns:
     def _free(self, slot: int) -> None:
         """Have those look again who wait for an older worker run of this slot."""
         for run in self.runs.of_slot.get(slot, ()):
-            if run.blocked is not None:
-                run.blocked.set()
+            if run.recheck is not None:
+                run.recheck.set()
 
     def is_blocked(self, run: SlotRun) -> bool:
         """Whether an older worker run is in its way.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +82,7 @@ class Preparation:
     context: SchedulerContext
     here: Scheduler
     others: Scheduler
-    group_secret: bytes | None
+    group_secret: bytes | None = field(repr=False)
     standing: RegistryString | None
     notes: tuple[str, ...]
     given: LaunchSettings

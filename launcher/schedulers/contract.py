@@ -58,7 +58,7 @@ class SchedulerContext:
     """
 
     folder: Path
-    environ: Mapping[str, str]
+    environ: Mapping[str, str] = field(repr=False)
     logs: Path | None = None
     quiet_stdout: bool = False
     processes: OwnProcesses = field(default_factory=OwnProcesses)

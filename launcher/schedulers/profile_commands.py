@@ -207,7 +207,7 @@ def _insert_value(text: str, form: Form, keys: list[str], value: str, source: st
         return _insert_in_yaml(text, keys, value, source)
     if form is Form.JSON:
         tree = json.loads(text)
-        _set(tree, keys, value, source)
+        _set_in_json(tree, keys, value, source)
         return json.dumps(tree, indent=2) + "\n"
     raise TemplateError(
         f"{source}: {'.'.join(keys)} cannot be set, since it is neither YAML nor JSON",
@@ -215,7 +215,7 @@ def _insert_value(text: str, form: Form, keys: list[str], value: str, source: st
     )
 
 
-def _set(tree: Any, keys: list[str], value: str, source: str) -> None:
+def _set_in_json(tree: Any, keys: list[str], value: str, source: str) -> None:
     for key in keys[:-1]:
         tree = tree.setdefault(key, {}) if isinstance(tree, dict) else None
     if not isinstance(tree, dict):
@@ -231,12 +231,12 @@ def _insert_in_yaml(text: str, keys: list[str], value: str, source: str) -> str:
     """On the node graph: what is not ours stays as it is written."""
     roots = list(yaml.compose_all(text, Loader=yaml.SafeLoader))
     leaf: yaml.Node = yaml.ScalarNode(_STR, value, style='"')
-    if not roots or not _set_node(roots[0], keys, leaf):
+    if not roots or not _set_in_yaml(roots[0], keys, leaf):
         raise _no_mapping(keys, source)
     return yaml.serialize_all(roots, Dumper=yaml.SafeDumper, width=sys.maxsize, allow_unicode=True)
 
 
-def _set_node(node: yaml.Node, keys: list[str], leaf: yaml.Node) -> bool:
+def _set_in_yaml(node: yaml.Node, keys: list[str], leaf: yaml.Node) -> bool:
     if not isinstance(node, yaml.MappingNode):
         return False
     key, rest = keys[0], keys[1:]
@@ -245,4 +245,4 @@ def _set_node(node: yaml.Node, keys: list[str], leaf: yaml.Node) -> bool:
         found = yaml.MappingNode("tag:yaml.org,2002:map", []) if rest else leaf
         node.value = [pair for pair in node.value if pair[0].value != key]
         node.value.append((yaml.ScalarNode(_STR, key), found))
-    return _set_node(found, rest, leaf) if rest else True
+    return _set_in_yaml(found, rest, leaf) if rest else True

@@ -36,7 +36,7 @@ _MOST_FINDINGS = 20
 _MOST_WARNINGS = 8
 _WORDS_AT = 13
 _ORDER = {"fail": 0, "warn": 1, "skipped": 2, "ok": 3}
-_MOST_NAMES = 64
+_MOST_NAMED_SLOTS = 64
 _LEAST_SLOW_MS = 1.0
 """Below this, no difference matters to a training."""
 
@@ -256,10 +256,10 @@ def draw_round(figure: Any, tried: Round, hostnames: Mapping[int, str]) -> None:
     for formatter in (bar.ax.yaxis.set_major_formatter, bar.ax.yaxis.set_minor_formatter):
         formatter("{x:g}")
     axes.imshow(_reds(failed, place), interpolation="nearest")
-    for (one, other), probe in failed.items() if len(slots) <= _MOST_NAMES else ():
+    for (one, other), probe in failed.items() if len(slots) <= _MOST_NAMED_SLOTS else ():
         text = {"ha": "center", "va": "center", "fontsize": 7, "color": "white"}
         axes.text(place[other], place[one], letter_of(probe), **text)
-    _name(axes, slots, hostnames)
+    _name_axes(axes, slots, hostnames)
     below = legend_of(failed.values()) if failed else "every pair works"
     axes.set_title(f"{tried.network}\n{below}", fontsize=9)
 
@@ -288,10 +288,10 @@ def _rtts(tried: Round, place: Mapping[int, int]) -> list[list[float]]:
     return cells
 
 
-def _name(axes: Any, slots: list[int], hostnames: Mapping[int, str]) -> None:
+def _name_axes(axes: Any, slots: list[int], hostnames: Mapping[int, str]) -> None:
     axes.set_xlabel("probed node (slot)")
     axes.set_ylabel("probing node")
-    if len(slots) > _MOST_NAMES:
+    if len(slots) > _MOST_NAMED_SLOTS:
         return
     numbers = range(len(slots))
     axes.set_xticks(numbers, [str(slot) for slot in slots], fontsize=7)

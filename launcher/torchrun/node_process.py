@@ -78,7 +78,7 @@ _ASK_SECONDS = 15.0
 _PAUSE_SECONDS = 0.5
 _LAST_LOOKS = 120
 _MOST_CANDIDATES = 64
-"""Of a join."""
+"""As many as a join may offer."""
 
 
 def main() -> None:

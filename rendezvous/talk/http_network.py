@@ -43,16 +43,16 @@ _NO_CHECK_TIME = 0x200000  # X509_V_FLAG_NO_CHECK_TIME; the ssl module has no na
 
 _LOOK_SECONDS = 0.5
 """For each step of a look at another program."""
-_FIRST_SECONDS = 0.25
-_LONGEST_SECONDS = 2.0
+_FIRST_HOLD_SECONDS = 0.25
+_LONGEST_HOLD_SECONDS = 2.0
 _FORGET_SECONDS = 10.0
 """Who asks after so long has not been waiting for it."""
 
 
 def hold_seconds(times: int, draw: random.Random) -> float:
     """For how long an answer is used that has come so many times in a row."""
-    most = _FIRST_SECONDS * 2.0 ** min(times, 16)
-    return min(most, _LONGEST_SECONDS) * draw.uniform(0.75, 1.0)
+    most = _FIRST_HOLD_SECONDS * 2.0 ** min(times, 16)
+    return min(most, _LONGEST_HOLD_SECONDS) * draw.uniform(0.75, 1.0)
 
 
 @dataclass(slots=True)
@@ -70,8 +70,8 @@ class _Resolved:
 
 
 class Names:
-    """What a resolver has said last of each name: of one that is asked for again and again, that is
-    used for a growing while.
+    """The last answers of a resolver; that for a name which is asked for repeatedly is used for a
+    growing while.
 
     A node asks for its registry every 0.2 to 0.5 s until that is there, and each look-up is two
     queries for each search domain: of a thousand nodes a name server would hear nothing else.

@@ -78,6 +78,10 @@ class Story:
             self.reports.append(json.loads(request.body))
             self.told, self.polls = self.told + 1, 0
             return b'{"seq": 1}'
+        if request.method == "POST" and "/watch?" in request.path:  # on a slow machine it brings
+            self.reports.append({"kind": "exit"} | json.loads(request.body))
+        elif "&ack=" in request.path:
+            self.told, self.polls = self.told + 1, 0
         if self.reports and self.reports[-1]["kind"] == "exit":
             return OVER
         views = self.made

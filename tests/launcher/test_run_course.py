@@ -277,6 +277,7 @@ def test_33_to_41_100_what_is_done_for_each_kind_of_launch(
         ("over-unchecked", f"show; keep report; {ASKS}"),
         ("9 over-unchecked unkept 0.9", ""),
         ("over-unchecked unkept 1", "1: keep report"),
+        ("go unkept 1 unkept 1 unkept over-unchecked 1", "1: keep report"),  # each by itself
         ("over-unchecked unkept 1 kept-odd", f"{FINDS}; break off ask status"),
         ("over-unverified unkept 1 unkept 1 unkept", "break off ask status"),
         ("over-unverified unkept 1 unkept 1 unkept 2", ""),

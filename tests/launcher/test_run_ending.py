@@ -358,26 +358,39 @@ def test_80_all_that_runs_has_as_long_as_two_looks_to_end_by_itself() -> None:
     assert 40.0 <= drive.now - since < 46.0
 
 
-def test_95_what_its_processor_time_comes_to_is_said_and_ends_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def cpu_time(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What a launch has told of its limits, and "over" once it has ended."""
     told: list[Any] = []
 
     @contextlib.contextmanager
     def watched(met: Any, used_up: Any) -> Iterator[None]:
         told.extend((met, used_up))
         yield
-        told.append("watched no more")
+        told.append("over")
 
     monkeypatch.setattr("launcher.launch.launch.cpu_time_watched", watched)
+    return told
+
+
+def test_95_what_its_processor_time_comes_to_is_said_and_ends_it(cpu_time: list[Any]) -> None:
     drive = Drive().following()
-    told[0](7, 9)
+    cpu_time[0](7, 9)
     assert drive.said() == [cpu_time_met(7, 9)]
-    told[1](9)
-    told[1](11)  # the first one is raised
+    cpu_time[1](9)
+    cpu_time[1](11)  # the first one is raised
     drive.turn()
     reason = drive.open("cancel run").of
     assert reason.startswith("its launcher failed: ")
     assert "9 s" in reason
     assert drive.play("uncancelled closed", LAUNCH) == "close board; end arming_failed"
-    assert told[2:] == ["watched no more"]
+    assert cpu_time[2:] == ["over"]
+
+
+def test_95_processor_time_that_is_used_up_at_the_end_takes_no_result(cpu_time: list[Any]) -> None:
+    drive = Drive().ending(ONE)
+    drive.signal()  # as the end has begun, it is as a second one
+    cpu_time[1](9)
+    drive.described(ONE, SlotState.ENDED)
+    written = "write result program_failed node 1 failed"
+    assert drive.play("closed", LAUNCH) == f"close board; {written}; end"

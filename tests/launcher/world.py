@@ -20,8 +20,8 @@ from typing import Any, cast
 import pytest
 
 from launcher import port as port_module
-from launcher.port import LauncherPort
 from launcher.plan.plan import HIDDEN, Plan, Submission, WorkerRun
+from launcher.port import LauncherPort
 from launcher.prepare.environment import Child, Socket, WordsKeeper
 from launcher.prepare.preparation import Preparation, prepare
 from launcher.run.command import launch

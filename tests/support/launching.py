@@ -86,13 +86,16 @@ class Launched:
         return psutil.Process(self.process.pid).children(recursive=True)
 
     def child(self, *words: str) -> psutil.Process:
-        """The direct child whose command line holds all the words; waits for it."""
+        """The direct child whose command line has all the words as arguments; waits for it.
+
+        Not anywhere in it: a test's folder has the test's own name, `…_killed_registry_…`.
+        """
 
         def find() -> psutil.Process | None:
             for child in psutil.Process(self.process.pid).children():
                 with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
-                    line = " ".join(child.cmdline())
-                    if all(word in line for word in words):
+                    given = {part for word in child.cmdline() for part in (word, *word.split("="))}
+                    if {word.strip() for word in words} <= given:
                         return child
             return None
 

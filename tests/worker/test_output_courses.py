@@ -274,7 +274,7 @@ def whole_lines_of_ranks() -> Told:
     told, clock = Bytes(), Clock()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rank_streams, "time", clock)
-        patch.setattr(rank_streams, "_LONGEST", 40)
+        patch.setattr(rank_streams, "_LONGEST_LINE", 40)
         lines = RankLines(Taker(told, clock))
         given: list[tuple[float, str, bytes, int | None]] = [
             (0.0, "stdout", b"whole\n", 4),

@@ -21,7 +21,7 @@ from worker.program.output import IDLE_SECONDS, LAUNCHER, STREAMS, Output, Pump,
 
 MOST_RANKS = 64
 """The others have the program's common pipes: each rank costs four open files."""
-_LONGEST = 65_536
+_LONGEST_LINE = 65_536
 _NOBODY = -1
 
 
@@ -110,7 +110,7 @@ class RankLines:
         data = before + data
         cut = data.rfind(b"\n") + 1
         goes_on = self._midline.get(stream, _NOBODY) == rank
-        if goes_on or data.find(b"\r", cut) >= 0 or len(data) - cut > _LONGEST:
+        if goes_on or data.find(b"\r", cut) >= 0 or len(data) - cut > _LONGEST_LINE:
             cut = len(data)
         if cut:
             self._pass_on(stream, data[:cut], rank)
