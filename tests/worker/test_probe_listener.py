@@ -8,11 +8,11 @@ import os
 import resource
 import socket
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
 from rendezvous.compat import timeout
-from tests.worker import test_probe
 from tests.worker.test_probe import HOLD_SECONDS, identity, visit
 from worker.machine.kernel import ephemeral_range
 from worker.probe.listener import ProbeListener
@@ -63,29 +63,56 @@ def was_closed(sock: socket.socket) -> bool:
         return True
 
 
-async def test_all_nodes_of_a_launch_prefer_one_port_and_a_closed_listener_leaves_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(test_probe, "LAUNCH", os.urandom(5).hex())  # others have that port as well
-    with ExitStack() as stack:
-        with ProbeListener(identity(0)) as first, ProbeListener(identity(1)) as second:
-            assert second.port != first.port
-            (mute,) = silent(stack, first.port, 1)
-            assert (await visit(first.port)).outcome == "self"
-        assert await closed(mute) == b""
-        with ProbeListener(identity(1)) as alone:
+def listener(slot: int, within: tuple[int, int], **changes: Any) -> ProbeListener:
+    return ProbeListener(identity(slot, **changes), within=within)
+
+
+def two_ports() -> tuple[int, int]:
+    """Two ports side by side that the kernel gives to no other program, free but for listeners."""
+    lowest, steps = 1_024, ephemeral_range()[0] // 2 - 512
+    for step in range(steps):
+        first = lowest + 2 * ((os.getpid() + step) % steps)  # tests beside each other: other ports
+        with contextlib.suppress(OSError):  # another program listens there
+            within = (first, first + 1)
+            with listener(0, within), listener(1, within):
+                return within
+    raise AssertionError("no two ports side by side are free")
+
+
+async def test_all_nodes_of_a_launch_prefer_one_port() -> None:
+    within = two_ports()
+    preferred = set()
+    for launch_id in map(str, range(10)):
+        with (
+            listener(0, within, launch_id=launch_id) as first,
+            listener(1, within, launch_id=launch_id) as second,
+        ):
+            assert {first.port, second.port} == {*within}
+        with listener(1, within, launch_id=launch_id) as alone:
             assert alone.port == first.port
+        preferred.add(first.port)
+    assert preferred == {*within}
+
+
+async def test_a_closed_listener_closes_its_connections() -> None:
+    with ExitStack() as stack:
+        with ProbeListener(identity(0)) as closing:
+            (mute,) = silent(stack, closing.port, 1)
+            assert (await visit(closing.port)).outcome == "self"
+        assert await closed(mute) == b""
 
 
 async def test_a_port_that_the_peers_know_can_be_had_again_and_no_other_instead() -> None:
-    with ProbeListener(identity(0)), ExitStack() as stack:
-        with ProbeListener(identity(1)) as second:
-            await talking(stack, second.port, hello())
+    port, _ = two_ports()
+    with ExitStack() as stack:
+        with listener(1, (port, port)) as first:
+            await talking(stack, port, hello())
             with pytest.raises(OSError, match="in use"):
-                ProbeListener(identity(1), within=(second.port, second.port))
-        with ProbeListener(identity(1), within=(second.port, second.port)) as again:
-            assert again.port == second.port
-            assert (await visit(again.port)).outcome == "ok"
+                listener(1, (port, port))
+        assert first.port == port
+        with listener(1, (port, port)) as again:
+            assert again.port == port
+            assert (await visit(port)).outcome == "ok"
 
 
 async def test_it_listens_where_programs_do_and_leaves_their_own_ports_alone() -> None:
@@ -98,23 +125,13 @@ async def test_it_listens_where_programs_do_and_leaves_their_own_ports_alone() -
         assert low <= beside.port <= high
 
 
-def two_neighbours(stack: ExitStack) -> tuple[ProbeListener, ProbeListener]:
-    """A listener, and one that may have its port or the next, which nobody else has."""
-    for _ in range(50):
-        first = stack.enter_context(ProbeListener(identity(0)))
-        with contextlib.suppress(OSError):  # another program's
-            within = (first.port, first.port + 1)
-            return first, ProbeListener(identity(1), within=within)
-    raise AssertionError("no two ports side by side are free")
-
-
 async def test_of_a_range_it_takes_one_that_is_free_and_none_outside() -> None:
-    with ExitStack() as stack:
-        first, second = two_neighbours(stack)
-        only = (first.port, second.port)
-        with second, pytest.raises(OSError, match="in use"):
-            ProbeListener(identity(2), within=only)
-        assert only == (first.port, first.port + 1)
+    only = two_ports()
+    with listener(0, only) as first:
+        with listener(1, only) as second:
+            assert {first.port, second.port} == {*only}
+            with pytest.raises(OSError, match="in use"):
+                listener(2, only)
         with pytest.raises(OSError, match="in use"):
             ProbeListener(identity(2), within=only, avoid={second.port})
 
