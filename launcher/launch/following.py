@@ -11,6 +11,7 @@ from typing import Any, Final
 from launcher.launch.background import Background
 from launcher.launch.registry import TRANSIENT, Registry
 from launcher.launch.run_files import RunFiles
+from launcher.launch.run_view import GONE, STARTED
 from launcher.launch.worker_runs import WorkerRuns
 from launcher.port import LauncherPort, run_features
 from launcher.prepare.environment import LaunchEnvironment
@@ -26,7 +27,7 @@ from rendezvous.wire.errors import (
     RegistryLost,
     StorageFull,
 )
-from rendezvous.wire.run import NodeState, Phase, Result, RunStatus
+from rendezvous.wire.run import Result, RunStatus
 from rendezvous.wire.words import slots_text
 
 STATUS_WAIT_SECONDS: Final = 2.0
@@ -36,8 +37,6 @@ LATE_NODES_SECONDS: Final = 30.0
 LAST_EVENTS_SECONDS: Final = 3.0
 LAST_OF_FEATURES_SECONDS: Final = 5.0
 """As long as one request may take."""
-_STARTED: Final = (Phase.RUNNING, Phase.FINISHED)
-_GONE: Final = (None, NodeState.LEFT, NodeState.LOST)
 
 
 @dataclass(eq=False, repr=False)
@@ -185,7 +184,7 @@ class Following:
         From the go on the programs run without it, until one of them has ended.
         """
         patience, unwritten = self._prepared.settings.orphan_timeout, self.registry.unwritten
-        if status.phase not in _STARTED and status.unwritten_seconds > patience:
+        if status.phase not in STARTED and status.unwritten_seconds > patience:
             raise StorageFull(f"for {status.unwritten_seconds:.0f} s, {status.trouble}")
         if unwritten is not None and (seconds := now() - unwritten[0]) > patience:
             raise StorageFull(
@@ -259,7 +258,7 @@ class Following:
             await self._next_news(since + limit)
         assert self.status is not None
         if not self.status.everyone_left:
-            slots = [one.slot for one in self.status.slots if one.node_state not in _GONE]
+            slots = [one.slot for one in self.status.slots if one.node_state not in GONE]
             self.board.say(f"{slots_text(sorted(slots))} did not end within {limit:.0f} s")
 
     def _awaits_nodes(self) -> bool:

@@ -17,6 +17,7 @@ from launcher.cleanup.orphans import Orphans
 from launcher.launch.background import Background
 from launcher.launch.context_maker import ContextMaker
 from launcher.launch.registry import CREATE_SECONDS, TRANSIENT, Registry, RegistryProcess
+from launcher.launch.run_view import GONE
 from launcher.prepare.context import LaunchContext
 from launcher.prepare.environment import LaunchEnvironment, registry_log
 from launcher.prepare.preparation import Preparation
@@ -25,7 +26,7 @@ from launcher.state.state_dir import StateDir
 from launcher.symmetric.platforms import restarts_of_job
 from rendezvous.tasks import Interrupted, now, unless
 from rendezvous.wire.errors import RdzvError, RunExists, UsageError
-from rendezvous.wire.run import NodeState, Phase, RunStatus, SlotStatus
+from rendezvous.wire.run import Phase, RunStatus, SlotStatus
 
 OPEN_SECONDS: Final = 10.0
 OPEN_PAUSE_SECONDS: Final = 0.2
@@ -299,5 +300,4 @@ class Recovery:
 
 def is_there(slot: SlotStatus) -> bool:
     """Whether its node could still hear how the run ended: some have died with the launcher."""
-    gone = slot.node_state in (None, NodeState.LEFT, NodeState.LOST)
-    return not gone and (slot.silent_seconds or 0.0) < SILENT_SECONDS
+    return slot.node_state not in GONE and (slot.silent_seconds or 0.0) < SILENT_SECONDS

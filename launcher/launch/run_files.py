@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from launcher.launch.registry import Registry
+from launcher.launch.run_view import STARTED
 from launcher.prepare.environment import LaunchEnvironment, WordsKeeper
 from launcher.show.board import Board
 from launcher.show.checks import lines_of, warning_lines
 from launcher.state.state_dir import StateDir, outlives_launch
 from rendezvous.wire.errors import PreflightFailed, RdzvError, VerificationFailed
 from rendezvous.wire.node import Finding
-from rendezvous.wire.run import Phase, RunReport, RunStatus
+from rendezvous.wire.run import RunReport, RunStatus
 
 KEEP_AGAIN_SECONDS: Final = 1.0
 MOST_TRIES: Final = 3
@@ -24,7 +25,6 @@ WORDS_SECONDS: Final = 5.0
 """From the end of an epoch until what its ranks have printed last is fetched: their nodes send it
 once their programs are gone, beside the next start."""
 _BY_CHECKS: Final = (VerificationFailed.code, PreflightFailed.code)
-_STARTED: Final = (Phase.RUNNING, Phase.FINISHED)
 
 
 Keep: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
@@ -118,7 +118,7 @@ class RunFiles:
             return wanted
         if status.result is not None and status.result.code in _BY_CHECKS:
             wanted += [] if self._checks_shown else [self._checks]
-        if status.phase in _STARTED and status.digest and status.epoch != self._epoch:
+        if status.phase in STARTED and status.digest and status.epoch != self._epoch:
             wanted.append(self._table)
         return wanted
 

@@ -9,7 +9,9 @@ from typing import Final
 from rendezvous.frozen import frozen
 from rendezvous.wire.run import NodeState, Phase, RunStatus, SlotState, SlotStatus
 
-_STARTED: Final = (Phase.RUNNING, Phase.FINISHED)
+STARTED: Final = (Phase.RUNNING, Phase.FINISHED)
+GONE: Final = (None, NodeState.LEFT, NodeState.LOST)
+"""The run's node of a slot has gone, or none has come yet."""
 _GATHERS_AGAIN: Final = (Phase.GATHERING, Phase.VERIFYING)
 _RELEASED: Final = (NodeState.RELEASED, NodeState.LEFT)
 _NOT_ON_ITS_WAY: Final = (SlotState.NONE, SlotState.FAILED, SlotState.ENDED)
@@ -36,7 +38,7 @@ class RunView:
         """Return the view of a status."""
         return RunView(
             status.phase,
-            status.phase in _STARTED or bool(status.ended),
+            status.phase in STARTED or bool(status.ended),
             status.on_node_loss != "fail",
             {slot.slot: slot for slot in status.slots},
         )
