@@ -19,18 +19,25 @@ MOST_NOTED_BYTES = 6 << 10
 FeatureName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
 
 
-def _check_size(value: JsonValue, most: int) -> None:
-    if value and len(json.dumps(value, ensure_ascii=False).encode()) > most:
+def _check_json(value: JsonValue, most: int) -> None:
+    """Raise ValueError for more bytes than this, and for what reads back as something else."""
+    if not value:
+        return
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except ValueError as exc:
+        raise ValueError("what a feature says has no NaN and no infinity: JSON has none") from exc
+    if len(text.encode()) > most:
         raise ValueError(f"what a feature says is at most {most} bytes of JSON")
 
 
 def _check_features(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    _check_size(value, MOST_BYTES)
+    _check_json(value, MOST_BYTES)
     return value
 
 
 def _check_data(value: JsonValue) -> JsonValue:
-    _check_size(value, MOST_NOTED_BYTES)
+    _check_json(value, MOST_NOTED_BYTES)
     return value
 
 

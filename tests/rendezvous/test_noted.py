@@ -11,7 +11,7 @@ from rendezvous.pace import Straggler
 from rendezvous.run import events, stragglers
 from rendezvous.run.features import Remark, data_of
 from rendezvous.run.views import reason_and_topic, run_status
-from rendezvous.wire.run import Phase, RunStatus, Suspect
+from rendezvous.wire.run import Phase, RunSpec, RunStatus, Suspect
 from tests.support.driver import Drive, in_phase, make_spec
 
 SLOW = "rank 1 on node 1 (host1) makes the others wait"
@@ -44,6 +44,14 @@ def test_what_features_say_of_a_run_is_bounded() -> None:
         make_spec(2, features={f"feature{number}": 1 for number in range(17)})
     with pytest.raises(ValidationError, match="pattern"):
         make_spec(2, features={"Hang": 1})
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
+def test_what_json_cannot_say_is_no_word_of_a_feature(number: str) -> None:
+    spec = make_spec(2, features={"hang": {"ranks": [1, 0.5]}}).model_dump_json()
+    assert RunSpec.model_validate_json(spec).model_dump_json() == spec
+    with pytest.raises(ValidationError, match="no NaN and no infinity"):
+        RunSpec.model_validate_json(spec.replace("0.5", number))
 
 
 def test_what_another_version_has_noted_is_nothing_that_is_known() -> None:
