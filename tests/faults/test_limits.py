@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import signal
@@ -98,7 +99,7 @@ def group() -> Iterator[Path]:
     place = next((one for one in places if (one / "cgroup.procs").exists()), None)
     if place is None:
         give_up("no control groups here")
-    folder = place / "rdzv-test-limits"
+    folder = place / f"rdzv-test-limits-{os.getpid()}"  # tests beside it have theirs
     try:
         folder.mkdir(exist_ok=True)
         (folder / "pids.max").write_text("max")

@@ -219,7 +219,7 @@ def ports(run: Cluster) -> list[str]:
 
 DOCUMENTED = re.compile(
     r"lock|secret|key\.pem|certificate\.(der|pem)|journal\.sqlite|submissions/slot-\d\.sh"
-    r"|(launch|machines|registry|report|result|status|table)\.json|worker-runs\.jsonl"
+    r"|(launch|machines|registry|report|result|status|table)\.json|run\.toml|worker-runs\.jsonl"
     r"|logs/(agent-\d|registry|node-\d(\.e\d+)?)\.log(\.index)?"
     r"|logs/node-\d/(hostfile|hostfile\.mpich|table\.json)|last-words/epoch-\d+/node-\d\.txt"
 )

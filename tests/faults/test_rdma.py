@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.netns, pytest.mark.timeout(180)]
 
 RAILS = [f"mlx5_ib{i}" for i in range(8)]
 HCAS = ",".join(f"{rail}:1" for rail in RAILS)
-SHOW = shell("echo CHOSEN hca$NCCL_IB_HCA net=$NCCL_NET")
+SHOW = shell("echo CHOSEN hca=$NCCL_IB_HCA net=$NCCL_NET")
 ENTER = """
 mount --bind "$0/sys" /sys &&
 mount -t overlay none -o "lowerdir=/dev,upperdir=$0/dev,workdir=$0/work" /dev &&

@@ -246,5 +246,6 @@ def test_a_replacement_that_comes_twice_starts_once(tmp_path: Path) -> None:
         assert [one.poll() for one in (run.workers[1], twin)] == [None, None]
         end(tmp_path)
         assert run.finish().code == 0
+        twin.kill()  # whether it has asked again before the registry went is chance
         twin.communicate(timeout=60)
     assert epochs_of(starts_apart(tmp_path)) == SIX
