@@ -11,7 +11,6 @@ import contextlib
 import itertools
 import json
 import random
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,7 +34,10 @@ OPENAPI = json.loads((Path(__file__).parents[2] / "docs" / "openapi.json").read_
 OPERATIONS = [f"{m.upper()} {p}" for p, item in OPENAPI["paths"].items() for m in item]
 CASES = examples(12) * ROUNDS
 """Of each operation, with and without a credential, by the rules and against them."""
-MOST_SECONDS = 5.0
+MOST_CPU_SECONDS = 2.0
+"""Of the registry, for one request; how long its answer takes depends on what runs beside it."""
+HANG_SECONDS = 40.0
+"""However busy this machine is, there is an answer by then."""
 MOST_GROWTH_MB = 20.0
 
 
@@ -127,20 +129,26 @@ class Crowd:
         credential = self.credential(operation)
         if welcome and credential is not None:
             headers["Authorization"] = f"Bearer {credential.text()}"
-        started = time.monotonic()
+        process = psutil.Process(self.registry.pid)
+        before = _cpu_seconds(process)
         answer = case.call(
             base_url=f"http://127.0.0.1:{self.registry.port}",
             session=self.session(),
             headers=headers,
-            timeout=MOST_SECONDS,
+            timeout=HANG_SECONDS,
         )
-        assert time.monotonic() - started < MOST_SECONDS
+        assert _cpu_seconds(process) - before < MOST_CPU_SECONDS
         self.statuses[answer.status_code] += 1
         if answer.status_code >= 500:
             assert answer.status_code in (503, 507)
         if answer.status_code >= 400:
             assert Problem.model_validate_json(answer.content).code
         case.validate_response(answer, checks=_checks())
+
+
+def _cpu_seconds(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
 
 
 def _here(parameters: dict[str, Any], run: str) -> dict[str, Any]:
