@@ -18,6 +18,7 @@ from launcher.state.state_dir import StateDir
 from tests.faults.test_many_epochs import (
     GRACE,
     LATE,
+    WARM,
     Crowd,
     Written,
     grown,
@@ -36,8 +37,6 @@ KINDS = ("exit", "worker", "deaf", "again", "agent", "agent", "both", "two agent
 RARE = ("silent", "registry", "registry and agent")
 LEASE, FENCE = 5, 8
 EPOCHS = 120
-WARM = (60, 75)
-"""Until then, each of the rare kinds has happened twice."""
 
 pytestmark = [pytest.mark.faults, pytest.mark.netns]
 
@@ -160,4 +159,4 @@ def test_nothing_is_left_of_many_losses(tmp_path: Path) -> None:
         print(name, len(uses), *uses[:: len(uses) // 10 or 1], sep="\n  ")
     long = {name: uses for name, uses in crowd.uses.items() if len(uses) > WARM[1] + LATE}
     assert {"launcher", "registry", "agent 0"} <= long.keys()
-    assert {name: g for name, uses in long.items() if (g := grown(uses, WARM))} == {}
+    assert {name: g for name, uses in long.items() if (g := grown(uses))} == {}
