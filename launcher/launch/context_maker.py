@@ -1,4 +1,4 @@
-"""What a launch begins on: the registry of the former one, or a new one with new keys."""
+"""The registry that a launch begins on: that of the former one, or a new one with new keys."""
 
 from __future__ import annotations
 

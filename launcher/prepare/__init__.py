@@ -1,4 +1,4 @@
-"""What a launch is made of: its settings and COMMAND, and the outer world that it acts on.
+"""The parts of a launch: its settings and COMMAND, and the outer world that it acts on.
 
 preparation       settings, COMMAND and environment -> what is launched; the dry run ends here
 preview           the lines of a dry run

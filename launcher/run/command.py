@@ -203,7 +203,7 @@ def _nothing_refuses(prepared: Preparation, state: StateDir, world: LaunchEnviro
 
 
 def _first_line(plan: Plan, state: StateDir) -> str:
-    """What standard error shows first, once nothing that was asked for is refused."""
+    """Return the first line on standard error, shown once nothing asked for is refused."""
     nodes = f"{plan.nnodes} node{'s' * (plan.slots > 1)}"
     who = f"with --scheduler {plan.settings.starter}"
     return f"rdzv: launching run '{plan.run}' on {nodes} {who}; its files are in {state.path}"

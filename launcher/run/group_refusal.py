@@ -40,9 +40,9 @@ _POLL_SECONDS = 2.0
 _START_SECONDS = 30.0
 """For the registry's process."""
 _HOST_SECONDS = 20.0
-"""How long node 0 waits for the others: they start at about the same time."""
+"""Node 0 waits so long for the others: they start at about the same time."""
 _ABOVE_SECONDS = 30.0
-"""How long a node above it waits for the registry, whose process has to start first."""
+"""A node above it waits so long for the registry, whose process has to start first."""
 _STRAY_SECONDS = 10.0
 """The same of a node without a slot: all nodes may be without one, and no registry come."""
 
@@ -69,7 +69,7 @@ class Refuser:
 
     @property
     def seconds(self) -> float:
-        """How long it tries."""
+        """Time after which it gives up."""
         if not self.of_slot:
             return _STRAY_SECONDS
         return _HOST_SECONDS if self.hosts else _ABOVE_SECONDS

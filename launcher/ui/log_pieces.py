@@ -20,7 +20,7 @@ from launcher.ui.log_kinds import KindLine, LauncherKinds, Together, kind_of
 from launcher.ui.shapes import LogPiece
 from launcher.ui.viewed import Viewed
 from rendezvous.compat import timeout
-from rendezvous.tasks import cancel_all
+from rendezvous.tasks import cancel_all, now
 from rendezvous.wire.errors import BadRequest, RdzvError
 from rendezvous.wire.log_view import LINE_LETTERS, MAX_GREPS, MAX_LINES, Level
 from rendezvous.wire.words import printable
@@ -265,7 +265,7 @@ class _Sorter:
 
     def take(self, line: LogLine) -> None:
         """Read the next line."""
-        self._taken_at = asyncio.get_running_loop().time()
+        self._taken_at = now()
         name, text = self._name, printable(line.text, LINE_LETTERS)
         if self._prefixed and (found := _PREFIX.match(text)):
             name, text = found[1], text[found.end() :]
@@ -276,7 +276,7 @@ class _Sorter:
 
     def idle(self) -> None:
         """Nothing has come for a moment, which may be long enough."""
-        if asyncio.get_running_loop().time() - self._taken_at >= _HELD_SECONDS:
+        if now() - self._taken_at >= _HELD_SECONDS:
             for node, kinds in self._by_node.items():
                 self._held += [(self._node_name(node), one) for one in kinds.idle()]
 

@@ -25,6 +25,7 @@ from rendezvous.serving.connection import Connection, connection_of
 from rendezvous.serving.guard import Guard
 from rendezvous.serving.limiter import FailedLogins, Strangers
 from rendezvous.serving.other_protocol import refuse_other_protocol
+from rendezvous.tasks import now
 from rendezvous.wire.errors import (
     BadRequest,
     Forbidden,
@@ -86,7 +87,7 @@ class Throttle:
         """One request at a time: nothing more is read from the peer until it is answered."""
         connection.asked += 1
         connection.paid_off_at, wait = self._strangers.take(
-            connection.peer, connection.paid_off_at, asyncio.get_running_loop().time()
+            connection.peer, connection.paid_off_at, now()
         )
         if wait > 0:
             await asyncio.sleep(wait)
@@ -94,7 +95,7 @@ class Throttle:
     async def _count(self, scope: Scope, error: RdzvError) -> None:
         """Count a failed login. Raises TooManyRequests, after a wait, where they are too many."""
         source = scope["client"][0] if scope.get("client") else ""
-        wait = self._failed.failed(source, asyncio.get_running_loop().time())
+        wait = self._failed.failed(source, now())
         if wait > 0:
             await asyncio.sleep(wait)  # one connection guesses no faster than it may
             raise TooManyRequests(

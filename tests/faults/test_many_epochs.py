@@ -46,7 +46,8 @@ WORDS = ("CUDA out of memory", "Killed", "the loss is not a number", "RuntimeErr
 GRACE = 1
 WARM, LATE = (60, 75), 10
 """The epochs in which the memory is as large as it gets, as each node has failed in most ways and
-imported what it needs for that; and how many at the end are compared."""
+imported what it needs for that, and each of the rare kinds has happened twice; and how many at the
+end are compared."""
 
 pytestmark = [pytest.mark.faults, pytest.mark.netns]
 

@@ -18,7 +18,7 @@ from rendezvous.talk.client import REQUEST_SECONDS, RegistryClient
 from rendezvous.talk.join_string import JoinString
 from rendezvous.talk.sealed import fetch_secrets
 from rendezvous.talk.sealed_variables import NotSealedHere, unseal
-from rendezvous.tasks import cancel_all
+from rendezvous.tasks import cancel_all, now
 from rendezvous.wire.errors import ArmingFailed
 from rendezvous.wire.words import node_name
 from worker.agent import actions as do
@@ -135,8 +135,7 @@ class NodeShell:
 
     async def run(self) -> int:
         """Take part in the run; returns the exit code. Raises what the node ends with instead."""
-        now = asyncio.get_running_loop().time()
-        self._node, actions = node.begin(self._node.rules, now)
+        self._node, actions = node.begin(self._node.rules, now())
         for action in actions:
             self._act(action)
         if self._spec.settings.notice_file is not None:
@@ -166,7 +165,7 @@ class NodeShell:
         return actions
 
     def _due(self) -> float | None:
-        return node.due(self._node, asyncio.get_running_loop().time())
+        return node.due(self._node, now())
 
     # --- what is done at once -----------------------------------------------------------------
 

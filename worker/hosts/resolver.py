@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from typing import TypeAlias
 
 from rendezvous.background import in_background
-from rendezvous.tasks import cancel_all
+from rendezvous.tasks import cancel_all, now
 from rendezvous.wire.hostnames import is_valid_label
 
 NO_SUCH_NAME = "rdzv-no-such-name"
@@ -75,7 +75,7 @@ class Resolver:
         new = [name for name in names_to_ask(hostnames) if name not in self._asked]
         if new:
             self._asked |= {name: self._task(name) for name in new}
-            self._deadline = asyncio.get_running_loop().time() + _WAIT_SECONDS
+            self._deadline = now() + _WAIT_SECONDS
 
     async def known(self, hostnames: Iterable[str]) -> Mapping[str, Addresses]:
         """Where hostnames lead, by name in lower case, as far as that is known.
@@ -85,7 +85,7 @@ class Resolver:
         self.ask(hostnames)
         if self._nowhere is None or not self._asked:
             return {}
-        left = max(0.0, self._deadline - asyncio.get_running_loop().time())
+        left = max(0.0, self._deadline - now())
         await asyncio.wait(self._asked.values(), timeout=left)
         nowhere = self._nowhere.result()
         return {
