@@ -236,8 +236,7 @@ openapi: $(INSTALLED)
 	$(BIN)/python -m rendezvous.registry.openapi > docs/openapi.json
 
 ## Write the lists of docs/ again: options, exit codes, each framework's variables; and what tests compare
-## whole: tests/tables.txt, tests/launcher/shown.txt, and the courses of runs and of their parts (tests/**/*.txt).
-## Each is written by the module of its tests.
+## whole, since a person or another program reads it: tests/**/*.txt. Each is written by the module of its tests.
 reference: $(INSTALLED)
 	for test in $$(grep -rl --include='test_*.py' '# make reference$$' tests | sort); do \
 	  echo $$test && $(BIN)/python -m $$(echo $${test%.py} | tr / .) || exit; done

@@ -34,11 +34,8 @@ from tests.rooms.removing import (
 )
 
 PRODUCT = ("rendezvous", "worker", "launcher", "features", "rdzv")
-REFERENCES = (
-    *("tests.test_docs", "tests.test_tables", "tests.rendezvous.test_messages"),
-    "tests.worker.test_frameworks_page",
-)
-"""The modules that write the generated lists (`make reference`); courses stay as they are."""
+REFERENCES = ("tests.test_docs", "tests.rendezvous.test_messages", "tests.worker.test_frameworks_page")
+"""The modules that write the generated lists (`make reference`)."""
 HELP = (
     *(("--help",), ("launch", "--help"), ("launch", "--help-all"), ("status", "--help")),
     *(("worker", "--help-all"), ("serve", "--help-all")),
