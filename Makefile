@@ -220,12 +220,13 @@ mutate: $(INSTALLED)
 	PATH="$(BIN):$$PATH" mutmut run --max-children $(BUSY) $(if $(MUTANTS),'*__mutmut_$(MUTANTS)')
 	$(BIN)/python -m tests.mutation $(if $(MUTANTS),--sample)
 
-## Lint (with the security rules), format, types, import contracts.
+## Lint (with the security rules), format, types, import contracts, and how much there may be (budget.toml).
 check: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -q tests/test_budget.py
 
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix .
