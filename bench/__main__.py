@@ -18,7 +18,6 @@ from bench import (
     machines,
     mesh,
     output,
-    paces,
     pages,
     restarts,
     standing,
@@ -197,7 +196,6 @@ def run(plan: Plan) -> None:
         _measure(report, work)
     for nodes in plan.looks:
         _measure(report, partial(looks.of_registry, nodes, plan.agent_rounds))
-        _measure(report, partial(paces.of_judge, nodes, plan.agent_rounds))
     _measure(report, partial(machines.of_registry, plan.looks[-1], plan.agent_rounds))
     for work in pages.works(plan.pages, pages.QUICK if plan.mode else pages.FULL):
         _measure(report, work)

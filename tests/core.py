@@ -25,8 +25,7 @@ MARKS = (
 )
 LEFT_OUT = {
     "no part of the core: what is found out about a run": (
-        *("tests/rendezvous/cause", "tests/rendezvous/pace"),
-        *("tests/worker/evidence", "tests/worker/look"),
+        *("tests/rendezvous/cause", "tests/worker/evidence", "tests/worker/look"),
     ),
     "no part of the core: replicas, warm starts, RDMA": (
         *("tests/rendezvous/test_replica.py", "tests/worker/test_rdma.py"),
@@ -54,9 +53,8 @@ LEFT_OUT = {
     "clocks, sockets or large files": (
         *("tests/launcher/test_requests.py", "tests/rendezvous/test_closing.py"),
         *("tests/rendezvous/test_guard.py", "tests/rendezvous/test_http_network.py"),
-        *("tests/rendezvous/test_pacing.py", "tests/rendezvous/test_service.py"),
-        *("tests/rendezvous/test_sqlite_journal.py", "tests/rendezvous/test_tenants.py"),
-        "tests/rendezvous/test_tls_pieces.py",
+        *("tests/rendezvous/test_service.py", "tests/rendezvous/test_sqlite_journal.py"),
+        *("tests/rendezvous/test_tenants.py", "tests/rendezvous/test_tls_pieces.py"),
         *("tests/worker/agent/test_early.py", "tests/worker/test_cpu_time.py"),
         *("tests/worker/test_log_file.py", "tests/worker/test_log_reader.py"),
     ),

@@ -103,14 +103,13 @@ PURE = {
             "restarts",
             "schema",
         ),
-        *("cold", "explaining", "mixed", "stragglers", "verdict", "verifying", "views", "worlds"),
+        *("cold", "explaining", "mixed", "verdict", "verifying", "views", "worlds"),
     ),
     "tests/rendezvous/cause": (
         *("clues", "collectives", "corpus", "judge", "lines", "ours", "ports"),
         *("public", "second_corpus", "sentences"),
         *("table", "telling", "tracebacks", "verdicts"),
     ),
-    "tests/rendezvous/pace": ("judge", "steps", "timeline", "waits", "watch"),
     "tests/ui": ("door", "page", "phases", "save", "sessions", "slot_rows", "told"),
     "tests/worker": (
         *("accelerate", "address", "choice", "contracts", "family", "frameworks", "frameworks_mpi"),
@@ -142,7 +141,7 @@ PURE = {
         *("restarting", "secrets", "standing_by", "viewing", "watching", "worlds"),
     ),
     "tests/worker/evidence": ("groups", "kernel_log", "places", "rank_processes"),
-    "tests/worker/look": ("arrivals", "recorder", "worlds"),
+    "tests/worker/look": ("recorder", "worlds"),
 }
 WHOLE = (
     "tests/launcher/test_processes.py",
@@ -152,11 +151,8 @@ WHOLE = (
 """Entry point and launches, as on the version that everything else is tested on."""
 LONG = (
     *("test_a_hang_after_a_checkpoint_of_20_minutes_is_named_in_the_end", "TestMachine"),
-    *("test_at_most_who_is_slow_is_named", "test_groups_of_others_do_not_matter"),
-    *("test_names_order_and_origin_do_not_matter", "test_no_silence_of_two_hours_is_a_stall"),
-    *("test_no_slow_start_is_ended", "test_nobody_is_named_where_nobody_is_slow"),
+    *("test_no_silence_of_two_hours_is_a_stall", "test_no_slow_start_is_ended"),
     *("test_the_cause_is_named_in_any_order_of_arrival", "test_the_largest_run_is_judged_soon"),
-    "test_who_is_slow_is_named_with_the_cost",
 )
 """Half of the time of what is pure: many cases of what others run as well, and not counted."""
 OLDEST = (

@@ -16,9 +16,8 @@ class Options(Settings):
     stall: Literal["warn", "end", "off"] = option(
         "warn",
         "What to do when nothing moves any more on any node: say which rank the others wait for, "
-        "also end the programs after --stall-timeout, or do nothing. Unless off, a rank that makes "
-        "the others wait in each step is named too, and each node reports every 30 s how its "
-        "machine is. See 'rdzv docs look'.",
+        "also end the programs after --stall-timeout, or do nothing. Unless off, each node also "
+        "reports every 30 s how its machine is. See 'rdzv docs look'.",
         group=OUTPUT,
     )
     stall_timeout: Annotated[float, Field(ge=1, le=1_000_000)] | None = option(

@@ -20,9 +20,9 @@ function lookOf(look) {
 
 /** What no finding means: a run that was not judged is not known to be well. */
 function unfound(head) {
-  if (head.over) return "No stall and no slow rank was reported. Short runs, and those with --stall off, are not judged.";
+  if (head.over) return "No stall was reported. Short runs, and those with --stall off, are not judged.";
   if (head.state !== "running") return "Not judged: the programs do not run.";
-  return "No stall and no slow rank was reported so far. Before its ranks have called some 20 collectives a run "
+  return "No stall was reported so far. Before its ranks have called some 20 collectives a run "
     + "is not judged, and never with --stall off: a look shows where each rank is now.";
 }
 

@@ -55,7 +55,7 @@ def _found(state: State) -> Iterator[parts.Sample]:
 STALLED: Final = Family(
     "rdzv_stalled",
     "gauge",
-    "1: nothing moves, or one rank slows the others down; else 0.",
+    "1: nothing moves; else 0.",
     ("run",),
 )
 

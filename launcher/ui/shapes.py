@@ -89,7 +89,7 @@ class Head(TypedDict):
         trouble: What the registry itself has.
         silent_seconds: For how long the registry has not answered; None: it answers, or the run is
             over.
-        finding: What was found while nothing moved, or which rank is slow; empty: nothing.
+        finding: What was found while nothing moved; empty: nothing.
         silence: That nothing was printed or called, which nobody has judged; empty: it was.
         checks: What the checks have found, in two words: `8 ok`, `1 failed`; empty: not known.
         result: As `result.json` has it, once the run is over.
@@ -144,8 +144,8 @@ class Slot(TypedDict):
         counts_as: What it is among all: its mark, `failed`, `stopped by rdzv`, or its state.
         words: How it stands, in a few words: what its scheduler says, its node's state, its exit.
         problem: What is wrong with it.
-        mark: `first cause`, or `failed first` where the cause is not certain; `slow`, or
-            `waited for`; empty: none of them.
+        mark: `first cause`, or `failed first` where the cause is not certain; `waited for`; empty:
+            none of them.
         suspect: The process of it that is meant by `mark`; None: no single one.
         worse: How much it is what everybody looks for; the table begins with the largest.
         silent: For how many seconds nothing was heard of its node, where that is long.

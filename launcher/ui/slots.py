@@ -63,7 +63,7 @@ def marked(row: Slot, mark: str, slot: SlotStatus, result: Result) -> Slot:
 
 def suspected(row: Slot, suspect: Suspect) -> Slot:
     """The row of the slot for which the others wait, while the programs run."""
-    mark = "slow" if suspect.slow else "waited for"
+    mark = "waited for"
     row = {**row, "mark": mark, "counts_as": mark, "suspect": suspect.rank}
     return {**row, "tone": "wait", "worse": _WAITED_FOR}
 

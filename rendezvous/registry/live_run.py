@@ -17,7 +17,6 @@ from rendezvous.registry.journal import Record
 from rendezvous.registry.last_words import KeptWords
 from rendezvous.registry.log_views import Limits, LogViews
 from rendezvous.registry.options import Options
-from rendezvous.registry.pacing import Pacing
 from rendezvous.registry.relay import Relay
 from rendezvous.registry.run_topics import RunTopics
 from rendezvous.registry.starts import StartTimes
@@ -171,7 +170,6 @@ class LiveRun:
         self._idle_at = float("-inf")
         self.topics = RunTopics(self.now, self.nodes.wake_all)
         self.store, self.questions = self.topics.store, self.topics.questions
-        self.pacing = Pacing(self.nodes.wake_all)
         self._question: Question | None = None
         """The one in what a poll without news answers."""
         self.views = LogViews()
@@ -333,7 +331,7 @@ class LiveRun:
 
     def idle(self, now: float) -> Body:
         """What a poll without news answers: the reason of the moment, made twice a second."""
-        question = self.topics.open(now) or self.pacing.open(now)
+        question = self.topics.open(now)
         newest = self.views.newest(now)
         asked = (question, newest) == (self._question, self._view_told)
         fresh = now - self._idle_at < _IDLE_SECONDS and asked

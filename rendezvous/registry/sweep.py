@@ -35,7 +35,6 @@ def _of(live: LiveRun, now: float) -> list[Event]:
     if now - live.launcher_at > _LAUNCHER_SECONDS:
         found += launcher_gone(live.run)
     found += live.topics.events(live.run, now)
-    found += live.pacing.events(live.run, now)
     return found
 
 

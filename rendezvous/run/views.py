@@ -6,7 +6,7 @@ import math
 import zlib
 from collections.abc import Collection, Mapping, Sequence
 
-from rendezvous.run import fences, refusals, stragglers, worlds
+from rendezvous.run import fences, refusals, worlds
 from rendezvous.run.decision import Outcome
 from rendezvous.run.departures import notice_of
 from rendezvous.run.ends import first_failed, words_of_failure
@@ -145,7 +145,7 @@ def reason(
             last = run.starts.ended[-1]
             return f"{last.message}; {last.then}{_left(run, now, times)}"
         case _:
-            return _reason_running(run, now, times, _remark(run, remark))
+            return _reason_running(run, now, times, remark or Remark())
 
 
 def _reason_reporting(run: Run, now: float, times: bool) -> str:
@@ -171,14 +171,6 @@ def _reason_fenced(run: Run, now: float, times: bool) -> str:
 
 def _fence_seconds(run: Run, now: float) -> float:
     return max(0.0, max((one.until for one in fences.holding(run)), default=now) - now)
-
-
-def _remark(run: Run, found: Remark | None) -> Remark:
-    """Join what was found with who makes the others wait; where nothing moves, nobody does."""
-    slow = stragglers.remark_of(run)
-    if slow is None or found is None or found.finding:
-        return found or slow or Remark()
-    return slow._replace(silence=found.silence, lasting=f"{slow.lasting}; {found.lasting}")
 
 
 def _reason_running(run: Run, now: float, times: bool, remark: Remark) -> str:
@@ -371,7 +363,7 @@ def run_status(
     what a feature has shown, `importing` the slots whose ranks import torch."""
     sealed = {row.slot: row.address for row in run.table.rows} if run.table and slots else {}
     words, topic = reason_and_topic(run, now, trouble, remark)
-    found = _remark(run, remark)
+    found = remark or Remark()
     hint = f"; try: {found.next_step}" if found.next_step else ""
     if leases.is_holding(now):
         words = f"{_OWN_DOUBT}; {words}"

@@ -6,7 +6,6 @@ from typing import Any
 
 from rendezvous.channel import Asked
 from rendezvous.talk.client import REQUEST_SECONDS, RegistryClient
-from rendezvous.wire.pace import ClockReply
 from rendezvous.wire.question import Answer, QuestionCall
 from rendezvous.wire.reports import ReportReply
 
@@ -31,10 +30,3 @@ async def answer(client: RegistryClient, topic: str, run: str, slot: int, respon
     """Send a node's answer; what is lost on the way is not sent again."""
     body = response.model_dump(mode="json", exclude_defaults=True)
     await client.ask(ReportReply, "POST", f"/v1/runs/{run}/nodes/{slot}/{topic}", body)
-
-
-async def registry_clock(client: RegistryClient, run: str, slot: int) -> float:
-    """The registry's clock at a moment between question and answer: monotonic seconds of the
-    run; no wall clock."""
-    found = await client.ask(ClockReply, "GET", f"/v1/runs/{run}/nodes/{slot}/clock")
-    return found.now

@@ -222,9 +222,6 @@ class JoinRequest:
         default=[], description="Warnings and failures of the checks that the node made on itself."
     )
     probe_port: Port | None = Field(default=None, description="Where it answers its peers' probes.")
-    reports_pace: bool = Field(
-        default=False, description="It can report when its ranks called their collectives."
-    )
     role: Annotated[ShortWords, Field(min_length=1)] | None = Field(
         default=None, description="Of its processes, where a torchrun has given them one: `--role`."
     )

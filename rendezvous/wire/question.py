@@ -16,7 +16,6 @@ class Question(Wire):
 
     number: QuestionNumber = Field(description="A different one for each question of a run.")
     topic: ShortWords
-    data: dict[ShortWords, float] = Field({}, description="What the topic needs to know.")
 
 
 class QuestionCall(Wire):

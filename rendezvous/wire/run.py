@@ -325,11 +325,10 @@ class SlotStatus(Wire):
 
 
 class Suspect(Wire):
-    """Whom the others wait for while the programs run."""
+    """Whom the others wait for while nothing moves."""
 
     slot: int
     rank: int | None = Field(None, description="The process; none: all of the node's.")
-    slow: bool = Field(False, description="It is slow in each step; else nothing moves at all.")
 
 
 class RunStatus(Wire):
@@ -363,7 +362,7 @@ class RunStatus(Wire):
         description="Running: some programs ended well; `reason` names the nodes that did not.",
     )
     finding: str = Field(
-        "", description="Running: that nothing moves, or who makes the others wait; and what to do."
+        "", description="Running: what a feature has found, as that nothing moves; and what to do."
     )
     importing: list[int] = Field(
         [], description="Running: the nodes with a rank that is still importing torch."

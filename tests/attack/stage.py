@@ -195,7 +195,6 @@ class Stage:
                 "code": "contract",
                 "reason": "no such program",
             },
-            ("POST", "/v1/runs/{run}/nodes/{node}/pace"): {"number": QUESTION, "epoch": 2},
             ("POST", "/v1/runs/{run}/nodes/{node}/words"): {
                 "epoch": 1,
                 "node": 0,

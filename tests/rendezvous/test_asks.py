@@ -155,7 +155,6 @@ CALLS: dict[str, tuple[Call, str, str]] = {
         "ReportReply",
         '{"number":8,"epoch":4,"words":"x"}',
     ),
-    f"GET {NODE}/clock": (lambda c: questions.registry_clock(c, RUN, SLOT), "ClockReply", ""),
     f"POST {NODE}/sent": (
         lambda c: c.publish(PUBLISHED, RUN, SLOT, Parcel(peer=2, frame=CommandEnd(number=6))),
         "ReportReply",

@@ -1,4 +1,4 @@
-"""What features note of a run, and have a person shown: bounded, and joined with stragglers."""
+"""What features note of a run, and have a person shown: bounded."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, JsonValue, ValidationError
 
-from rendezvous.pace import Straggler
-from rendezvous.run import events, stragglers
+from rendezvous.run import events
 from rendezvous.run.features import Remark, data_of
 from rendezvous.run.views import reason_and_topic, run_status
 from rendezvous.wire.run import Phase, RunSpec, RunStatus, Suspect
 from tests.support.driver import Drive, in_phase, make_spec
 
-SLOW = "rank 1 on node 1 (host1) makes the others wait"
 FOUND = Remark(
     finding="it has rained for 2 min",
     lasting="it rains",
@@ -72,12 +70,6 @@ def test_what_another_version_has_noted_is_nothing_that_is_known() -> None:
 # --- what a person is shown -----------------------------------------------------------------------
 
 
-def slow(drive: Drive) -> None:
-    """A rank makes the others wait."""
-    straggler = Straggler(slot=1, rank=1, cost=1.0, step=2.0, last=9, of=10)
-    drive.apply(stragglers.noted(drive.run, straggler))
-
-
 def shown(drive: Drive, remark: Remark | None) -> RunStatus:
     return run_status(drive.run, drive.now, drive.leases, remark=remark)
 
@@ -95,33 +87,13 @@ def test_a_silence_that_nobody_has_judged_is_no_finding() -> None:
     assert (status.finding, status.silence, status.suspect) == ("", "no sun for 2 min", None)
 
 
-def test_where_nothing_was_found_a_straggler_is_shown() -> None:
+def test_where_nothing_was_found_nothing_is_shown_of_it() -> None:
+    status = shown(in_phase(Phase.RUNNING, 2), None)
+    assert (status.reason, status.finding) == ("running on 2 nodes", "")
+
+
+def test_the_topic_changes_with_what_happens_and_not_with_the_times_in_it() -> None:
     drive = in_phase(Phase.RUNNING, 2)
-    assert shown(drive, None).finding == ""
-    slow(drive)
-    status = shown(drive, None)
-    assert status.finding.startswith(SLOW)
-    assert status.reason == f"running on 2 nodes; {status.finding}"
-    assert status.suspect == Suspect(slot=1, rank=1, slow=True)
-
-
-def test_what_was_found_comes_before_a_straggler_and_a_silence_after_it() -> None:
-    drive = in_phase(Phase.RUNNING, 2)
-    slow(drive)
-    assert SLOW not in shown(drive, FOUND).reason
-    assert shown(drive, FOUND).suspect == FOUND.suspect
-    status = shown(drive, SILENT)
-    assert status.finding.startswith(SLOW)
-    assert status.reason == f"running on 2 nodes; {status.finding}; no sun for 2 min"
-    assert status.silence == "no sun for 2 min"
-    assert status.suspect == Suspect(slot=1, rank=1, slow=True)
-
-
-@pytest.mark.parametrize("is_slow", [False, True])
-def test_the_topic_changes_with_what_happens_and_not_with_the_times_in_it(is_slow: bool) -> None:
-    drive = in_phase(Phase.RUNNING, 2)
-    if is_slow:
-        slow(drive)
     topics = [
         reason_and_topic(drive.run, drive.now, "", remark)[1]
         for remark in (

@@ -465,7 +465,6 @@ class Process:
             findings=[_SICK] if self.world.marked("sick", self) else [],
             probe_port=probe_port,
             requested_node=launch.ranks[self.slot],
-            reports_pace=True,
         )
         offered = self._worded(self.world.offered(self, request))
         key, launch_id = self.join.row_key, self.facts.launch_id

@@ -27,7 +27,6 @@ from worker.agent.inputs import Armed
 from worker.contracts.files import NOTICE
 from worker.evidence.look import Counters
 from worker.hosts.resolver import NO_SUCH_NAME, Resolver
-from worker.look.parsing.arrivals import Called, RankCalls
 from worker.machine.notice_file import LOOK_SECONDS
 from worker.nccl.verdict import NetworkVerdict
 from worker.program.local_socket import Take
@@ -71,7 +70,7 @@ class Doors:
 
     def environment(self, **others: Any) -> AgentEnvironment:
         """What the agent gets; `others` are what its process itself does."""
-        world, process = self.process.world, self.process
+        process = self.process
         preset = _PRESET if self.marked("preset variables") else {}
         return AgentEnvironment(
             environ={"PATH": "/usr/bin", "HOME": "/root", **preset},
@@ -100,10 +99,8 @@ class Doors:
             folders=lambda _: (),
             look_before=lambda _: Counters(),
             look_after=lambda *_: [],
-            calls=self._calls,
             worlds=lambda *_: (),
             features=self._features,
-            wall=world.loop.time,
             early=lambda *_: _Early(),
             **others,
         )
@@ -161,15 +158,6 @@ class Doors:
         self.process.troubled |= name in _COST_WHEN_LATE
         self.process.was_slow |= name in ("arm", "remove")
         return fault
-
-    def _calls(self, folder: str, pids: Any, first_rank: int) -> dict[int, RankCalls]:
-        """What the one rank of this node has called."""
-        late = self.process.world.late
-        if late is None:
-            return {}
-        times = late.calls(first_rank, self.process.world.loop.time())
-        calls = [Called(n, "a", round(at * 1e9)) for n, at in enumerate(times)]
-        return {first_rank: RankCalls({("0", late.members): calls}, set())}
 
     def _features(self) -> tuple[Feature, ...]:
         """Those that ship, with their parts on nodes; what is read of a machine, and of its ranks,

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 Wrong = str | None
 Judge = Callable[..., Wrong]
 _PARTS = names("""
-nodes, healthz, reports, refusal, report, relay, metrics, looks, clock, views, words,
-machine, machines, quiet, pace
+nodes, healthz, reports, refusal, report, relay, metrics, looks, views, words,
+machine, machines, quiet
 """)
 _NOT_JUDGED = tuple(f"/{part}" for part in _PARTS)
 

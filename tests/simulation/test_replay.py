@@ -20,7 +20,6 @@ import pytest
 
 import features.hang.rules
 import rendezvous.cause
-import rendezvous.pace
 import rendezvous.proof
 import rendezvous.run
 from rendezvous.cause.table import BY_ID, Then
@@ -41,7 +40,6 @@ EACH = 20
 _POLICY = (
     rendezvous.cause,
     features.hang.rules,
-    rendezvous.pace,
     rendezvous.proof,
     rendezvous.run,
 )

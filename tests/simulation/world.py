@@ -64,25 +64,6 @@ class Report:
     records: list[Record]
 
 
-@dataclass(frozen=True)
-class Late:
-    """A program in whose steps, of 0.5 s in the mean, all of these ranks wait for one that is up to
-    so many seconds late."""
-
-    rank: int
-    seconds: float
-    members: str
-
-    def calls(self, rank: int, now: float) -> list[float]:
-        """When a rank has made each step's call."""
-        found, at, number = list[float](), 0.0, 0
-        while at < now:
-            late = self.seconds * (number * number * 7919 % 101) / 100
-            found.append(at + late if rank == self.rank else at)
-            at, number = at + late + 0.5 - self.seconds / 2, number + 1
-        return found
-
-
 class World:
     """Everything of one schedule."""
 
@@ -112,7 +93,6 @@ class World:
         self._ended_at: float | None = None
         self._triggers: dict[tuple[str, int, str], list[Fault]] = {}
         self._kinds: Counter[str] = Counter()
-        self.late: Late | None = None
 
     # --- the course of things -----------------------------------------------------------------
 

@@ -65,7 +65,7 @@ def head(nodes: int, how: How, **changes: Any) -> Head:
         nodes=str(nodes),
         trouble="",
         silent_seconds=None,
-        finding="rank 2 on node 0 (h0) makes the others wait" if how == "running" else "",
+        finding="nothing has moved for 2 min: rank 2 (node 0, h0)" if how == "running" else "",
         silence="",
         checks="" if how == "gathering" else "1 failed",
         command="train.py --batch 8",

@@ -414,7 +414,7 @@ async def it_is_looked_at(made: Course) -> None:
     (state.path / ODD).write_text("1\n2\n")
     client.line("progressed", slot=0, progress="step 9", usual=True)
     await until(3.0)
-    client.news(finding="rank 5 makes the others wait")
+    client.news(finding="nothing has moved for 2 min")
     await until(12.0)
     client.away = Unavailable("nobody answers")
     client.wake()

@@ -92,7 +92,7 @@ OF_FEATURES = {
     "curves": ["loss", "rank 1"],
     "machines": ["CPUs", "memory"],
     "hang": [
-        "No stall and no slow rank was reported so far",
+        "No stall was reported so far",
         *("rdzv look r", "rdzv ui --ui-actions"),
     ],
 }

@@ -126,13 +126,10 @@ def test_the_cause_that_the_sentence_says_is_not_said_again_in_the_row(
     assert (found["words"], found["problem"]) == (words, problem)
 
 
-@pytest.mark.parametrize(("slow", "mark"), [(True, "slow"), (False, "waited for")])
-def test_whom_the_others_wait_for_is_coloured_and_stands_above_who_runs(
-    slow: bool, mark: str
-) -> None:
-    found = suspected(row(), Suspect(slot=3, rank=9, slow=slow))
-    assert (found["tone"], found["mark"], found["suspect"]) == ("wait", mark, 9)
-    assert (found["counts_as"], row()["counts_as"]) == (mark, "running")
+def test_whom_the_others_wait_for_is_coloured_and_stands_above_who_runs() -> None:
+    found = suspected(row(), Suspect(slot=3, rank=9))
+    assert (found["tone"], found["mark"], found["suspect"]) == ("wait", "waited for", 9)
+    assert (found["counts_as"], row()["counts_as"]) == ("waited for", "running")
     assert row(**FAILED)["worse"] > found["worse"] > row(problem="a GPU is lost")["worse"]
 
 

@@ -148,18 +148,16 @@ def test_of_two_first_causes_the_first_one_is_marked_no_more() -> None:
         assert [row["slot"] for row in viewer.state["slots"] if row["mark"]] == [cause]
 
 
-@pytest.mark.parametrize("slow", [False, True])
-def test_whom_the_others_wait_for_is_marked_as_long_as_they_do(slow: bool) -> None:
+def test_whom_the_others_wait_for_is_marked_as_long_as_they_do() -> None:
     told = made()
     viewer = Viewer(told)
     rows = [slot(number, node=number, node_state=NodeState.RUNNING) for number in range(3)]
-    suspect = Suspect(slot=1, rank=9, slow=slow)
+    suspect = Suspect(slot=1, rank=9)
     words = "nothing has moved for 5 s: rank 9 has not called it"
     told.status(status(*rows, suspect=suspect, finding=f"{words}; try: rdzv logs llama --rank 9"))
     viewer.look()
     marks = [(row["mark"], row["suspect"], row["tone"]) for row in viewer.state["slots"]]
-    mark = "slow" if slow else "waited for"
-    assert marks == [("", None, "good"), (mark, 9, "wait"), ("", None, "good")]
+    assert marks == [("", None, "good"), ("waited for", 9, "wait"), ("", None, "good")]
     head = viewer.state["head"]
     assert (head["finding"], head["next_step"]) == (words, "rdzv logs llama --rank 9")
     told.status(status(*rows))

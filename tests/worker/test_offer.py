@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from rendezvous.feature import declared
 from rendezvous.talk.macs import row_is_genuine, word_macs
 from rendezvous.talk.retry import retry_pause
 from rendezvous.wire.errors import (
@@ -83,20 +82,11 @@ def test_a_node_offers_all_that_the_registry_must_know_of_it() -> None:
         "nproc_per_node": 8,
         "requested_node": 3,
         "job": job,
-        "reports_pace": True,
         "registry_source": "127.0.0.1",
     }
     assert made == JoinRequest(**own, **found, **asked)
     assert made.join_id != offer().join_id
     assert len({candidate.mac, candidate.generation_mac, ""}) == 3
-
-
-SWITCHES = ["look", *(one.switch for one in declared() if one.switch)]
-
-
-@pytest.mark.parametrize("settings", [{switch: "off"} for switch in SWITCHES])
-def test_a_node_that_is_not_to_look_reports_no_calls(settings: dict[str, Any]) -> None:
-    assert not offer(**settings).reports_pace
 
 
 def test_the_nodes_have_to_agree_on_the_roles_of_tensorflows_cluster() -> None:

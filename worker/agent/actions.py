@@ -347,7 +347,7 @@ class AnswerQuestion:
     """Answer a question of the registry, when it is this node's turn.
 
     Attributes:
-        epoch: Of this node's table, in which it is `node` of so many `nodes`.
+        epoch: Of this node's table, in which it is `node`.
         program: The start that is asked about; None: none can be, and `why`.
     """
 
@@ -355,7 +355,6 @@ class AnswerQuestion:
     epoch: int
     program: int | None
     node: int
-    nodes: int
     why: str = ""
 
 

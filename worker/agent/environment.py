@@ -7,7 +7,6 @@ The clock is the event loop's.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import (
     AsyncIterator,
     Awaitable,
@@ -20,7 +19,7 @@ from collections.abc import (
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from rendezvous.background import in_background
 from rendezvous.feature import Feature, declared
@@ -67,9 +66,6 @@ from worker.program.rank_streams import RankStreams
 from worker.program.rank_words import RankWords
 from worker.program.terminal import size_of
 from worker.rsh.shims import place_shims
-
-if TYPE_CHECKING:
-    from worker.look.parsing.arrivals import RankCalls
 
 
 def dial(place: RegistryPlace, credential: Credential | str | None) -> RegistryClient:
@@ -237,12 +233,6 @@ def _read_worlds(folder: str, first_rank: int, count: int) -> tuple[RankWorld, .
     return read_worlds(Path(folder or os.devnull), first_rank, count)
 
 
-def _calls(folder: str, pids: Mapping[int, int | None], first_rank: int) -> Mapping[int, RankCalls]:
-    from worker.look.ranks import calls  # seldom wanted
-
-    return calls(Path(folder or os.devnull), pids, first_rank)
-
-
 def write_files(folder: Path, files: Mapping[str, str]) -> None:
     """Write texts into a folder, for its owner alone; each is there whole or not at all.
 
@@ -316,10 +306,8 @@ class AgentEnvironment:
     folders: Callable[[Mapping[str, str]], tuple[str, ...]] = folders_of
     look_before: Callable[[int | None], Counters] = look_before
     look_after: Callable[[Counters, Asked], list[Fact]] = look_after
-    calls: Callable[[str, Mapping[int, int | None], int], Mapping[int, RankCalls]] = _calls
     importing: Callable[[str, int], bool | None] = _importing
     worlds: Callable[[str, int, int], tuple[RankWorld, ...]] = _read_worlds
-    wall: Callable[[], float] = time.time  # noqa: TID251 (as the stamps of a program's calls)
     local_socket: Callable[..., AgentSocket] = LocalSocket
     nccl_log: Callable[..., NetworkLog] = NcclLog
     sink: Callable[..., Sink] = OutputSink

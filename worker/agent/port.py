@@ -19,18 +19,15 @@ from rendezvous.channel import Asked, Published
 from rendezvous.compat import timeout
 from rendezvous.feature import Lazy, declared
 from rendezvous.talk.client import RegistryClient
-from rendezvous.talk.questions import registry_clock
 from rendezvous.wire.errors import RdzvError
 from rendezvous.wire.question import Answer, Question
 from worker.agent import inputs
 from worker.agent.actions import Start
 from worker.agent.arming import NodeSpec
 from worker.agent.environment import AgentEnvironment, AgentSocket
-from worker.look.parsing.arrivals import Clock
 from worker.program.local_socket import Request, Take
 
 _FLUSH_SECONDS = 1.0
-_CLOCK_TRIES = 5
 
 
 def load_parts() -> None:
@@ -164,17 +161,6 @@ class Parts:
             over.set()
             if (turn, over) in self._waiting:
                 self._waiting.remove((turn, over))
-
-    async def clock(self) -> Clock:
-        """See `NodePort`."""
-        found = []
-        for _ in range(_CLOCK_TRIES):
-            began = self.environment.wall()
-            now = await registry_clock(self._client, self.spec.join.run, self.spec.join.slot)
-            ended = self.environment.wall()
-            found.append(((ended - began) / 2, now - (began + ended) / 2))
-        error, ahead = min(found)
-        return Clock(ahead, max(0.0, error))
 
     async def beside_programs(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """See `NodePort`."""
@@ -311,11 +297,6 @@ class NodePort:
             pass
         except Exception as exc:  # noqa: BLE001 (the next one may be taken)
             self.failed(exc)
-
-    async def clock(self) -> Clock:
-        """The registry's monotonic clock beside this machine's wall clock, by the quickest of some
-        answers. Raises RdzvError."""
-        return await self._parts.clock()
 
     async def publish(self, topic: Published, message: BaseModel) -> BaseModel:
         """Send a message; returns the registry's answer. Raises RdzvError.

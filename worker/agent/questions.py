@@ -27,7 +27,6 @@ def asked(turn: Turn, view: NodeView) -> None:
             epoch=agreed.table.epoch,
             program=number,
             node=row.node,
-            nodes=len(agreed.table.rows),
             why=why,
         )
     )

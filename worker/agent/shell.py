@@ -119,7 +119,7 @@ class NodeShell:
         )
         self._parts = Parts(spec, environment, client, self._socket, self.feed, self._begin_beside)
         self._views = Views(client, join, environment, spec.log_folder(environment.environ))
-        self._answers = Answers(environment, client, join, self._parts)
+        self._answers = Answers(client, join, self._parts)
         self._begun = Begun(spec, environment, self._say)
         self._running: dict[int, Running] = {}
         self._beside: set[asyncio.Task[None]] = set()

@@ -6,8 +6,8 @@ imports nothing of torch, calls no Python code of it, and never prints. What it 
 the GIL, so that nothing moves meanwhile: 0.1 ms for `status`; `entries` takes 30 ms where the
 flight recorder is full.
 
-One request a connection, a line: `status`, `entries`, or `calls`. The answer is a line of words,
-and then as many bytes as it says of each of these parts:
+One request a connection, a line: `status` or `entries`. The answer is a line of words, and then as
+many bytes as it says of each of these parts:
 
     STAGE NOW GROUPS STACKS RECORDER RECORDER
 
@@ -16,8 +16,7 @@ and then as many bytes as it says of each of these parts:
     GROUPS    lines NAME, a tab, and the ranks of a process group; empty for `status`
     STACKS    of all threads, as faulthandler writes them, the main thread last; for `entries`
     RECORDER  JSON of torch's flight recorders, the general one and NCCL's; without entries for
-              `status`, and where these would be too many. For `calls`, which nobody has asked
-              for who waits, the entries of NCCL's are left alone, and so are more than are usual
+              `status`, and where these would be too many
 """
 
 import _signal  # type: ignore[import-not-found]
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 DUMPS = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
-SIZES, MOST_ENTRIES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"), 2000
 MOST_GROUPS, MOST_THREADS, MOST_FRAMES, MOST_LETTERS = 512, 64, 100, 400
 MOST_RECORDER, MOST_STACKS = 7 << 18, 1 << 18
 """Bytes: of a recorder with more, the entries are left out; of stacks, the first, so that an answer
@@ -134,29 +132,18 @@ def _serve_next(listener: int, main_thread: int) -> None:
 
 def answer(request: bytes, main_thread: int) -> bytes:
     """The whole answer to a request."""
-    everything, calls = request == b"entries", request == b"calls" and _are_few()
-    parts = [
-        _groups() if everything or calls else "",
-        stacks(main_thread) if everything else "",
-    ]
+    everything = request == b"entries"
+    parts = [_groups(), stacks(main_thread)] if everything else ["", ""]
     found = [part.encode("utf-8", "backslashreplace") for part in parts]
     module = sys.modules.get("torch._C._distributed_c10d")
-    for name, entries in ((DUMPS[0], everything or calls), (DUMPS[1], everything)):
+    for name in DUMPS:
         try:
-            found.append(_dump(getattr(module, name), entries))
+            found.append(_dump(getattr(module, name), everything))
         except Exception:  # noqa: BLE001 (there is none, or of another form)
             found.append(b"")
     sizes = " ".join(str(len(part)) for part in found)
     head = f"{_stage()} {time.time_ns()} {sizes}\n"  # noqa: TID251 (the recorder's clock)
     return head.encode() + b"".join(found)
-
-
-def _are_few() -> bool:
-    """Whether the recorder has as many entries as are usual: each costs 15 us with the GIL."""
-    try:
-        return all(int(os.environ.get(name, 0)) <= MOST_ENTRIES for name in SIZES)
-    except ValueError:
-        return False
 
 
 def _dump(dump: "Callable[[bool, bool], bytes]", entries: bool) -> bytes:

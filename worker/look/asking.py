@@ -39,7 +39,7 @@ def ask(folder: Path, ranks: Iterable[int], request: bytes, seconds: float) -> A
     Args:
         folder: Where their sockets are.
         ranks: The local ranks.
-        request: `status`, `entries` or `calls`.
+        request: `status` or `entries`.
         seconds: The limit.
     """
     deadline = time.monotonic() + seconds

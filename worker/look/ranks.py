@@ -1,21 +1,18 @@
-"""Finds the processes of a node's ranks, and asks those that have the hook what they have done."""
+"""Finds the processes of a node's ranks, and asks those that have the hook how far they are."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from worker.look import proc as processes
 from worker.look.asking import ask
-from worker.look.parsing.arrivals import RankCalls, calls_in
 
 BETWEEN_SECONDS = 0.2
 """From one look to the next: what moves shows it; and who holds the GIL is silent so long."""
-
-ENTRIES_SECONDS = 0.5
 
 _HERE = re.compile(r"([0-9]{1,10}) ([0-9]{1,20}) ([0-9]{1,3})\Z")
 
@@ -55,20 +52,3 @@ def importing(folder: Path, ranks: Iterable[int]) -> bool | None:
     if asked.silent or "importing" in stages:  # who loads a library may not answer
         return True
     return False if stages and not asked.without else None
-
-
-def calls(
-    folder: Path, ranks: Mapping[int, int | None], first_rank: int, proc: Path = Path("/proc")
-) -> dict[int, RankCalls]:
-    """What the ranks have called, by their global numbers; at most 0.5 s, and nothing is signalled.
-
-    Args:
-        folder: What RDZV_LOOK_FOLDER names for these ranks.
-        ranks: The processes of the local ranks; None where nobody knows it.
-        first_rank: The global rank of local rank 0.
-        proc: Where /proc is.
-    """
-    known = {rank: find(folder, rank, pid, proc) for rank, pid in ranks.items()}
-    hooked = [rank for rank, each in known.items() if each.signal]
-    asked = ask(folder, hooked, b"calls", ENTRIES_SECONDS)
-    return {first_rank + rank: calls_in(answer) for rank, answer in asked.answers.items()}

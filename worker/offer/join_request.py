@@ -30,7 +30,6 @@ from worker.machine.surroundings import (
 )
 from worker.offer.address import AddressChoice, choose_candidates
 from worker.offer.ports import find_free, is_free
-from worker.options import observes
 from worker.preflight.checks import check_node, worth_telling
 from worker.preflight.needs import missing_here, user_program
 from worker.preflight.rdma import switched_off
@@ -119,7 +118,6 @@ def make_offer(
         facts=replace(here.facts, wants_rdma=not switched_off(here)),
         findings=worth_telling(check_node(here)),
         probe_port=probe_port,
-        reports_pace=settings.look == "auto" and observes(settings),
     )
     return sign_join(request, join.row_key, run=join.run, launch_id=join.launch_id)
 

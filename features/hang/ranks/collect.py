@@ -23,8 +23,10 @@ from worker.look.asking import Asked, ask
 from worker.look.parsing.answer import Answer
 from worker.look.parsing.recorder import Progress, progress_in, recorders_in
 from worker.look.proc import Process, has_variable
-from worker.look.ranks import BETWEEN_SECONDS, ENTRIES_SECONDS, Known, find
+from worker.look.ranks import BETWEEN_SECONDS, Known, find
 from worker.look.site.sitecustomize import STACKS
+
+_ENTRIES_SECONDS = 0.5
 
 
 def collect(
@@ -64,7 +66,7 @@ def collect(
     time.sleep(max(0.0, began + BETWEEN_SECONDS - time.monotonic()))
     after = _processes(proc, known)
     use = {rank: use_of(proc, each.pid, before[rank], after[rank]) for rank, each in known.items()}
-    second = ask(folder, first.answers, b"entries", ENTRIES_SECONDS)
+    second = ask(folder, first.answers, b"entries", _ENTRIES_SECONDS)
     by_signal = stacks_by_signal(suspects, proc)
     families.finish()
     parts = []

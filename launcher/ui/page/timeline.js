@@ -14,7 +14,7 @@ const PHASES = [
   ["running", "its program runs"],
   ["ended", "its program has ended"],
   ["failed", "has failed"],
-  ["awaited", "slow, silent, or waited for"],
+  ["awaited", "silent, or waited for"],
 ];
 const MOST_BARS = 64;
 const HIGH = 384; // of all slots together, where they are many

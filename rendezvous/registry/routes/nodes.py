@@ -25,7 +25,6 @@ from rendezvous.wire.errors import BadRequest, NotFound, Unauthorized
 from rendezvous.wire.last_words import LastWords, LastWordsReply
 from rendezvous.wire.log_view import ViewPost, ViewReply
 from rendezvous.wire.node import JoinReply, JoinRequest, Refusal
-from rendezvous.wire.pace import ClockReply, PaceAnswer
 from rendezvous.wire.protocol import PROTOCOL, Greeting
 from rendezvous.wire.relay import RelayMail, RelayPost, RelayReply
 from rendezvous.wire.reports import AckReport, ExitReport, Report, ReportReply
@@ -189,20 +188,6 @@ async def send_words(caller: Node, body: LastWords) -> LastWordsReply:
     live = caller.live
     caller.service.counters["last_words"] += len(body.texts)
     return live.last_words.take(live.run, caller.slot, body)
-
-
-@router.post(f"{NODE}/pace")
-async def send_pace(caller: Node, body: PaceAnswer) -> ReportReply:
-    """When the ranks of this node called their collectives."""
-    live = caller.live
-    live.pacing.take(caller.slot, body, live.now())
-    return ReportReply(seq=live.news_seq)
-
-
-@router.get(f"{NODE}/clock")
-async def clock(caller: Node) -> ClockReply:
-    """The registry's clock, for times of several nodes."""
-    return ClockReply(now=caller.live.now())
 
 
 @router.post(f"{NODE}/views")

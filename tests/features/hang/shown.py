@@ -6,9 +6,9 @@ from typing import Any
 
 from features.hang.page import Look
 
-TEXTS = {"hang": ["rank 2 on node 0 (h0) makes the others wait"]}
+TEXTS = {"hang": ["nothing has moved for 2 min: rank 2 (node 0, h0)"]}
 """Of each view."""
-OVER = {"hang": "No stall and no slow rank was reported"}
+OVER = {"hang": "No stall was reported"}
 """Of each view, of a run that has failed."""
 BEFORE = ("checks",)
 """The tabs before which its own stands."""

@@ -30,9 +30,9 @@ def test_its_tab_says_whether_something_was_found(opened: Open) -> None:
     ("how", "silence", "words"),
     [
         ("running", "no output and no collective for 2 min", "no output and no collective for 2"),
-        ("running", "", "No stall and no slow rank was reported so far. Before its ranks have"),
+        ("running", "", "No stall was reported so far. Before its ranks have"),
         ("restarting", "", "Not judged: the programs do not run."),
-        ("failed", "", "No stall and no slow rank was reported. Short runs, and"),
+        ("failed", "", "No stall was reported. Short runs, and"),
     ],
 )
 def test_a_run_that_was_not_judged_is_not_said_to_be_well(

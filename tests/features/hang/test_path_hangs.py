@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -209,37 +208,3 @@ def test_launchers_that_start_no_rank_are_named_and_ended(tmp_path: Path) -> Non
     assert outcome.code == 89, outcome.err
     assert "no rank has a process yet: on node 0 its launcher" in outcome.last_line
     assert "wait_for_the_other_launcher (launcher.py:5)" in outcome.last_line
-
-
-SLOW = """
-import random, sys, time
-import torch
-import torch.distributed as dist
-
-dist.init_process_group("gloo")
-go, late = torch.ones(1), 0.02 * (dist.get_rank() == int(sys.argv[1]))
-until = time.monotonic() + 100
-while go.item():
-    time.sleep(0.05 + 0.005 * random.random() + late)
-    dist.all_reduce(torch.ones(1024))
-    go.fill_(time.monotonic() < until)
-    dist.all_reduce(go, op=dist.ReduceOp.MIN)
-dist.barrier()
-"""
-
-
-@pytest.mark.nightly
-@pytest.mark.faults
-@pytest.mark.torch
-@pytest.mark.timeout(180)
-@pytest.mark.parametrize("slow", [2, -1])
-def test_a_slow_rank_is_named_with_its_cost_and_no_other(tmp_path: Path, slow: int) -> None:
-    (tmp_path / "train.py").write_text(SLOW)
-    options = ("--nnodes", "2", "--nproc-per-node", "2")
-    command = ["torchrun", str(tmp_path / "train.py"), str(slow)]
-    with launching(tmp_path / "s", *options, command=command) as launched:
-        outcome = launched.finish(150.0)
-    assert outcome.code == 0, outcome.err
-    named = re.findall(r"(rank \d+|node \d+) .* makes the others wait, up to (\S+) ms", outcome.err)
-    assert [who for who, _ in named] == ["rank 2"] * (slow == 2)
-    assert all(10 < float(cost) < 40 for _, cost in named)

@@ -42,7 +42,7 @@ class Node:
 
     Attributes:
         error: What the registry answers instead; `seconds`: after so long.
-        client, wall: Its registry in place of this, and the clock of its machine.
+        client: Its registry in place of this.
         free: Whether the watch leaves its connection free at once.
         ranks: Those of its program.
     """
@@ -52,12 +52,11 @@ class Node:
         *parts: Part,
         in_thread: Callable[..., Awaitable[Any]] = at_once,
         client: Any = None,
-        wall: Callable[[], float] = lambda: asyncio.get_running_loop().time(),
         **settings: Any,
     ) -> None:
         features = tuple(Feature(f"f{n}", node=Loaded("", part)) for n, part in enumerate(parts))
         environment = AgentEnvironment(
-            environ={"PATH": "/bin"}, in_thread=in_thread, wall=wall, features=lambda: features
+            environ={"PATH": "/bin"}, in_thread=in_thread, features=lambda: features
         )
         own: dict[str, Any] = {"framework": "command", "log_dir": Path("/logs")}
         spec = NodeSpec(WorkerSettings(**own | settings), join(SLOT), ["train"], remote=False)

@@ -28,7 +28,6 @@ from rendezvous.wire.errors import (
     UsageError,
 )
 from rendezvous.wire.log_view import ViewOrder
-from rendezvous.wire.pace import PACE
 from rendezvous.wire.question import Question
 from rendezvous.wire.reports import RefuseReport
 from rendezvous.wire.run import Phase, RestartFacts, Result
@@ -62,7 +61,7 @@ WELL = Result(status="ok", exit_code=0, message="all 3 nodes ended well")
 FAILED = Result(status="failed", exit_code=7, message="rank 10 failed", slot=5, node=1)
 QUESTIONS = (
     Question(number=51, topic="looks"),
-    Question(number=52, topic=PACE, data={"before": 77.5}),
+    Question(number=52, topic="looks"),
 )
 
 

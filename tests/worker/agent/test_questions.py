@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from rendezvous.wire.pace import PACE
 from rendezvous.wire.question import Question
 from rendezvous.wire.run import Phase
 from tests.worker.agent.drive import DIGEST, Drive, in_words, to
@@ -14,7 +13,7 @@ NUMBER = 1_000
 
 
 def question(number: int = NUMBER) -> Question:
-    return Question(number=number, topic=PACE, data={"before": 61.25})
+    return Question(number=number, topic="looks")
 
 
 def asked(drive: Drive, given: Question | None) -> list[AnswerQuestion]:
@@ -28,7 +27,7 @@ def asked(drive: Drive, given: Question | None) -> list[AnswerQuestion]:
 def test_a_question_is_answered_once_with_all_that_says_when_it_is_the_nodes_turn() -> None:
     drive = to("running")
     (answer,) = asked(drive, question())
-    assert answer == AnswerQuestion(question(), epoch=1, program=drive.program, node=1, nodes=2)
+    assert answer == AnswerQuestion(question(), epoch=1, program=drive.program, node=1)
     assert drive.the(Watch).question == NUMBER
     assert asked(drive, question()) == []
     assert asked(drive, None) == []

@@ -15,11 +15,10 @@ from typing import Any
 import pytest
 
 from worker.look import answering
-from worker.look.answering import MOST_ENTRIES, MOST_FRAMES, MOST_RECORDER, ranges, stacks
+from worker.look.answering import MOST_FRAMES, MOST_RECORDER, ranges, stacks
 
 MAIN = threading.main_thread().ident or 0
 GENERAL, NCCL = answering.DUMPS
-SIZE, OLD_SIZE = answering.SIZES
 
 
 class Torch:
@@ -53,8 +52,6 @@ class Torch:
 
 @pytest.fixture
 def torch(monkeypatch: pytest.MonkeyPatch) -> Torch:
-    for name in answering.SIZES:
-        monkeypatch.delenv(name, raising=False)
     return Torch(lambda name, module: monkeypatch.setitem(sys.modules, name, module))
 
 
@@ -75,34 +72,20 @@ GROUPS = b"default\t0-2,5\ntp\t7\n"
 
 
 @pytest.mark.parametrize(
-    ("request_", "size", "groups", "has_stacks", "general", "nccl"),
-    [
-        (b"status", "", b"", False, False, False),
-        (b"entries", "", GROUPS, True, True, True),
-        (b"entries", str(MOST_ENTRIES + 1), GROUPS, True, True, True),
-        (b"calls", "", GROUPS, False, True, False),
-        (b"calls", str(MOST_ENTRIES), GROUPS, False, True, False),
-        (b"calls", str(MOST_ENTRIES + 1), b"", False, False, False),
-        (b"calls", "many", b"", False, False, False),
-    ],
+    ("request_", "groups", "everything"), [(b"status", b"", False), (b"entries", GROUPS, True)]
 )
 def test_each_request_has_the_parts_that_it_asks_for(
     torch: Torch,
     monkeypatch: pytest.MonkeyPatch,
     request_: bytes,
-    size: str,
     groups: bytes,
-    has_stacks: bool,
-    general: bool,
-    nccl: bool,
+    everything: bool,
 ) -> None:
     threads(monkeypatch, {5: Frames("main")})
-    if size:
-        monkeypatch.setenv(OLD_SIZE, size)
     stage, parts = parts_of(answering.answer(request_, MAIN))
-    dumps = [GENERAL.encode() + b"+" * general, NCCL.encode() + b"+" * nccl]
-    assert (stage, parts[0], bool(parts[1]), parts[2:]) == ("imported", groups, has_stacks, dumps)
-    assert torch.dumps == [(GENERAL, general, False), (NCCL, nccl, False)]
+    dumps = [name.encode() + b"+" * everything for name in (GENERAL, NCCL)]
+    assert (stage, parts[0], bool(parts[1]), parts[2:]) == ("imported", groups, everything, dumps)
+    assert torch.dumps == [(GENERAL, everything, False), (NCCL, everything, False)]
 
 
 @pytest.mark.parametrize(("large", "other"), [(GENERAL, NCCL), (NCCL, GENERAL)])

@@ -10,7 +10,7 @@ import pytest
 
 from tests.worker.look.ranks import SLEEPS, TORCH, folder_in, started, until
 from worker.look.asking import Asked, ask
-from worker.look.ranks import Known, calls, find, importing
+from worker.look.ranks import Known, find, importing
 
 
 @pytest.fixture
@@ -56,26 +56,3 @@ def test_ranks_import_torch_until_each_of_them_has(folder: Path) -> None:
     code = f"import sys\nsys.path.insert(0, {str(package.parent)!r})\nimport torch\n"
     with started(folder, code, rank=1):
         assert until(lambda: importing(folder, range(2)), 30)
-
-
-def test_calls_are_read_without_a_stack_and_without_a_signal(folder: Path) -> None:
-    with started(folder, TORCH + SLEEPS) as process:
-        [(rank, told)] = calls(folder, {0: process.pid}, 4).items()
-    [(key, [called])] = told.calls.items()
-    assert (rank, key, called.number) == (4, ("0", "0-3"), 5)
-    assert not (folder / "0.stacks").read_bytes()
-
-
-def test_more_entries_than_are_usual_are_left_alone(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for size in ("20000", "many"):
-        monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", size)
-        with started(folder, TORCH + SLEEPS) as process:
-            [told] = calls(folder, {0: process.pid}, 0).values()
-        assert told.calls == {}
-
-
-def test_a_rank_without_a_thread_has_called_nothing(folder: Path) -> None:
-    with started(folder, SLEEPS) as process:
-        assert calls(folder, {0: process.pid, 1: None}, 0) == {}
