@@ -247,11 +247,3 @@ def test_a_check_fails_a_run_only_where_its_entry_says_so() -> None:
     for check in Check:
         fails = re.search(r"\bfail\b", levels[check.id])
         assert check.worst == ("fail" if fails else "warn"), check
-
-
-def test_a_check_is_declared_once_and_used() -> None:
-    names = ("rendezvous", "worker", "launcher", "features")
-    packages = [Path(__file__).parents[2] / name for name in names]
-    text = "".join(path.read_text("utf-8") for each in packages for path in each.rglob("*.py"))
-    assert [check for check in Check if text.count(f'"{check.id}"') != 1] == []
-    assert [check for check in Check if f"Check.{check.name}" not in text] == []

@@ -19,7 +19,6 @@ from launcher.ui.shapes import Saved
 from rendezvous.feature import declared
 from tests.support.missing import give_up
 from tests.test_packages import modules
-from tests.test_words import listed_in
 from tests.ui import runs
 from tests.ui.hostile import ROTATIONS, poisoned
 
@@ -71,13 +70,6 @@ def test_no_module_makes_markup_of_text_or_names_another_host(path: Path) -> Non
     assert [word for word in MARKUP if word in text] == []
     assert FOREIGN.findall(text) == []
     assert max(map(len, text.splitlines())) <= 160
-
-
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_no_message_of_a_module_has_a_listed_word(path: Path) -> None:
-    code = re.sub(r"^\s*(//|/?\*).*$|(?<=[;,{}]) // .*$", "", path.read_text("utf-8"), flags=re.M)
-    found = [word for text in STRING.findall(code) for word in listed_in("".join(text))]
-    assert found == []
 
 
 def test_the_index_has_relative_addresses_and_no_style_or_script_of_its_own() -> None:
