@@ -36,7 +36,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # ONCE_MORE=FILE runs a failed real-time test once more, alone: tests/once_more.py.
 PYTEST := -m $(if $(ONCE_MORE),tests.once_more $(abspath $(ONCE_MORE)),pytest)
 
-.PHONY: demo demo-restart demo-hang test-core test-rooms test coverage test-ui test-planted test-faults test-schedulers test-frameworks test-torch test-gpu wheels-gpu test-pythons fuzz nightly simulate bench plot profile mutate check format openapi reference wheel test-wheel release-check constraints clean
+.PHONY: demo demo-restart demo-hang test-core test-rooms test coverage test-ui test-planted test-faults test-schedulers test-frameworks test-torch test-gpu wheels-gpu test-pythons fuzz nightly simulate bench plot mutate check format openapi reference wheel test-wheel release-check constraints clean
 
 $(DEMO_INSTALLED): pyproject.toml constraints.txt
 	@echo "1/3 Creating a virtual environment in $(VENV) (about 5 s)"
@@ -189,7 +189,6 @@ nightly: $(FUZZ_INSTALLED)
 	$(BIN)/python -m tests.simulation --schedules $(SCHEDULES) --jobs $(BUSY)
 	$(BIN)/python -m tests.simulation.replicas --schedules $(REPLICA_SCHEDULES) --jobs $(BUSY)
 	$(MAKE) bench BENCH=quick
-	$(MAKE) profile
 
 ## Many simulated schedules, after those of the last time; what fails is shortened and left in build/simulate.
 simulate: $(INSTALLED)
@@ -207,10 +206,6 @@ bench: $(BENCH_INSTALLED)
 
 plot: $(BENCH_INSTALLED)
 	$(BIN)/python -m bench.plot
-
-## Where the hot path's time goes.
-profile: $(INSTALLED)
-	$(BIN)/python -m bench.profile
 
 ## Change the core and the machines in small ways, one at a time: does a test notice? All of it takes
 ## hours, MUTANTS='*7' a tenth of that. See docs/internals/maintaining.md.

@@ -84,8 +84,8 @@ class Shown:
         self._page.evaluate(f"location.hash = location.hash + '&view={view}{parts}'")
         self._wait(f"document.querySelector('.view-{view}')")
 
-    def clock(self) -> float:
-        """What to add to its seconds for those of this process; to half of a round trip."""
+    def marks(self) -> dict[int, float]:
+        """When each mark was seen first, by this process's clock, to half of a round trip."""
         found: list[tuple[float, float]] = []
         for _ in range(_ASKED):
             before = time.monotonic()
@@ -93,11 +93,6 @@ class Shown:
             after = time.monotonic()
             found.append((after - before, (before + after) / 2 - its))
         _, offset = min(found)
-        return offset
-
-    def marks(self) -> dict[int, float]:
-        """When each mark was seen first, by this process's monotonic clock."""
-        offset = self.clock()
         marks: dict[str, float] = self._page.evaluate("window.seen.marks")
         return {int(mark): at / 1_000 + offset for mark, at in marks.items()}
 
@@ -124,14 +119,14 @@ class Chromium:
         self._first = self._context.new_cdp_session(self._context.new_page())
 
     @contextlib.contextmanager
-    def shows(self, link: str, rows: int, view: str = "now") -> Iterator[Shown]:
+    def shows(self, link: str, rows: int) -> Iterator[Shown]:
         """Open a link in a new tab, with nothing in the cache; `rows` of slots are waited for."""
         self._first.send("Network.clearBrowserCache")
         page = self._context.new_page()
         try:
             page.add_init_script(_WATCH.replace("ROWS", str(rows)))
             time.sleep(_NEW_TAB_SECONDS)
-            page.goto(f"{link}&view={view}", wait_until="commit")
+            page.goto(f"{link}&view=now", wait_until="commit")
             yield Shown(page)
         finally:
             page.close()

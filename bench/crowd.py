@@ -9,8 +9,6 @@ Requests carry the headers that the real client sends; sockets are read by epoll
 from __future__ import annotations
 
 import gzip
-import heapq
-import itertools
 import json
 import re
 import select
@@ -20,18 +18,18 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from functools import partial
 
 from pydantic_core import to_json
 
-from bench.offer import make_join
 from bench.tls import TlsSocket
-from features.hang import LOOKS
 from rendezvous.talk.credentials import SERVER_NAME, RunKeys
 from rendezvous.talk.http_network import client_context
 from rendezvous.talk.join_string import RegistryPlace
+from rendezvous.talk.macs import sign_join
 from rendezvous.talk.retry import retry_pause
-from rendezvous.wire.reports import ExitReport, LeaveReport, Report
+from rendezvous.wire.node import Candidate, Facts, Job, JoinRequest, LinkKind
+from rendezvous.wire.protocol import PROTOCOL
+from rendezvous.wire.reports import ExitReport, LeaveReport, ProgressReport, Report
 from rendezvous.wire.run import Phase
 from rendezvous.wire.watch import NodeView, OtherDigest, read_view
 
@@ -44,10 +42,49 @@ _GREETING = f"GET /healthz HTTP/1.1\r\n{_HEADERS}\r\n".encode()
 # The registry gives a TLS handshake 5 s, and makes some hundreds in a second.
 _STARTS_AT_ONCE = 128
 _LIMIT_SECONDS = 120.0
+MOST_TELLERS = 200
+"""The page shows so many slots unless it is asked for more."""
 _STOPPED = 143
 _FAILED = 1
 _LENGTH = re.compile(rb"\r\ncontent-length: (\d+)\r\n")
 _BUFFER = memoryview(bytearray(1 << 20))
+
+
+_LINKS = (
+    ("eth0", 20, LinkKind.ETHERNET, 1_500, 25_000, "holds the route to the registry"),
+    ("ib0", 60, LinkKind.IPOIB, 2_044, 200_000, "physical and up"),
+)
+
+
+def make_join(keys: RunKeys, slot: int) -> JoinRequest:
+    """A node of a usual cluster: one Ethernet and one InfiniBand address, eight GPUs."""
+    candidates = [
+        Candidate(
+            interface=interface,
+            address=f"10.{network + slot // 65_536}.{slot // 256 % 256}.{slot % 256}",
+            prefix_length=8,
+            kind=kind,
+            mtu=mtu,
+            speed_mbps=speed,
+            reason=reason,
+        )
+        for interface, network, kind, mtu, speed, reason in _LINKS
+    ]
+    join = JoinRequest(
+        slot=slot,
+        generation=1,
+        join_id=f"join-of-slot-{slot:06d}",
+        hostname=f"worker-{slot}",
+        nproc_per_node=8,
+        candidates=candidates,
+        master_port=29_500 if slot == 0 else None,
+        protocol=PROTOCOL,
+        job=Job(),
+        facts=Facts(
+            rdzv_version="0.1.0", python_version="3.11.7", gpus=8, cpus=96, boot_id="0" * 36
+        ),
+    )
+    return sign_join(join, keys.row_key, run=keys.run, launch_id=keys.launch_id)
 
 
 class WrongAnswer(Exception):
@@ -113,8 +150,6 @@ class SimulatedNode:
     """The digest of the table that it has, as a watch tells it."""
     epoch: int = 0
     """Of the program that runs; 0 once its end was told."""
-    question: int = 0
-    """The newest that it was told of."""
     sent: bytes = b""
     """What it asked last."""
     report: bytes = b""
@@ -133,11 +168,8 @@ class Progress:
     """
 
     parked: set[int] = field(default_factory=set)
-    with_table: int = 0
     running: int = 0
-    told: int = 0
     left: int = 0
-    told_at: float = 0.0
     table_at: float = 0.0
     running_at: float = 0.0
 
@@ -188,10 +220,8 @@ class Crowd:
         self.nodes = {slot: SimulatedNode(slot) for slot in slots}
         self._tellers = {slot: SimulatedNode(slot) for slot in self.nodes}
         self.progress = Progress()
-        self._due: list[tuple[float, int, Callable[[], None]]] = []
-        """What is done later, by its moment; and the order in which it was put off."""
-        self._numbers = itertools.count()
-        self.look_answer: Callable[[int], bytes] = lambda slot: b""
+        self._due: list[tuple[float, SimulatedNode]] = []
+        """Who asks again, by its moment."""
         self.ends_at_once = True
         """Programs that are told to stop end while their node holds its next watch back."""
 
@@ -226,24 +256,33 @@ class Crowd:
     def arrive(self, slots: Iterable[int]) -> None:
         """Have these nodes join."""
         for slot in slots:
-            self._join(self.nodes[slot])
+            self._send(self.nodes[slot], self.nodes[slot].join, State.JOINING)
 
     def fail(self, slot: int) -> None:
         """Have the program of a node fail, which has got further than the one before it."""
         epoch = self.nodes[slot].epoch
         words = f"rank {slot}: the program of epoch {epoch} has failed"
-        self._tell_end(
+        self._tell(
             self.nodes[slot],
             ExitReport(epoch=epoch, exit_code=_FAILED, rank=slot, message=words, progress=epoch),
         )
 
-    def tell_machines(self, body: bytes) -> None:
-        """Have each node tell how its machine is, on its second connection."""
-        for node in self.nodes.values():
-            request = self._request("POST", f"/{node.slot}/machine", node.credential, body)
-            self._tell_beside(node, request)
-        tellers = self._tellers.values()
-        self.pump(lambda: not self._to_open and all(one.state is State.READY for one in tellers))
+    def tell(self, first: int, count: int, pause: float) -> list[tuple[int, float, float]]:
+        """Have the nodes tell lines in turn, one each pause: its mark, when it was sent, answered.
+
+        The registry has committed it before it answers.
+        """
+        due, told = time.monotonic(), []
+        slots = sorted(self.nodes)[:MOST_TELLERS]
+        for mark in range(first, first + count):
+            while (left := due - time.monotonic()) > 0:
+                self.turn(left)
+            node, sent = self.nodes[slots[mark % len(slots)]], time.monotonic()
+            self._tell(node, ProgressReport(epoch=1, words=f"mark {mark}", warning=True))
+            self.pump(lambda: self._tellers[node.slot].state is State.READY)  # noqa: B023
+            told.append((mark, sent, time.monotonic()))
+            due += pause
+        return told
 
     def pump(self, done: Callable[[], bool]) -> None:
         """Serve all nodes until something is true."""
@@ -257,19 +296,22 @@ class Crowd:
         """Serve who can be served; returns whether the file `watched` has something."""
         while self._to_open and len(self._starting) < _STARTS_AT_ONCE:
             self._open(self._to_open.popleft())
-        while self._due and self._due[0][0] <= time.monotonic():
-            heapq.heappop(self._due)[2]()
-        if self._due:
-            seconds = min(seconds, max(0.0, self._due[0][0] - time.monotonic()))
+        due, self._due = self._due, []
+        for at, node in due:
+            if at <= time.monotonic():
+                self._send(node, node.sent, node.state)
+            else:
+                self._due.append((at, node))
+                seconds = min(seconds, max(0.0, at - time.monotonic()))
         seen = False
         for file, _ in self._epoll.poll(seconds):
-            node = self._by_file.get(file)
-            if node is None:
+            known = self._by_file.get(file)
+            if known is None:
                 seen |= file == watched
-            elif node.state is State.OPENING:
-                self._shake_hands(node)
+            elif known.state is State.OPENING:
+                self._shake_hands(known)
             else:
-                self._receive(node)
+                self._receive(known)
         return seen
 
     def watch_file(self, file: int) -> None:
@@ -298,7 +340,7 @@ class Crowd:
                 return
         node.state = State.READY
         if self._joins_at_once:
-            self._join(node)
+            self._send(node, node.join, State.JOINING)
         elif node.report:
             self._starting.discard(node.slot)
             report, node.report = node.report, b""
@@ -354,17 +396,13 @@ class Crowd:
 
     # --- what a node does ---------------------------------------------------------------------
 
-    def _join(self, node: SimulatedNode) -> None:
-        self._send(node, node.join, State.JOINING)
-
     def _watch(self, node: SimulatedNode) -> None:
         more, node.ack = node.ack or node.has, b""
-        more += b"&question=%d" % node.question if node.question else b""
         self._send(node, node.watch % (node.after, more), State.WATCHING)
 
     def _act(self, node: SimulatedNode, answer: Answer) -> None:
         if answer.head.startswith(b"HTTP/1.1 503 "):
-            self._later(retry_pause(), partial(self._send, node, node.sent, node.state))
+            self._due.append((time.monotonic() + retry_pause(), node))
             return
         if not answer.head.startswith(b"HTTP/1.1 200 "):
             raise WrongAnswer(f"slot {node.slot}: {answer.head[:40]!r} {answer.body[:300]!r}")
@@ -393,15 +431,10 @@ class Crowd:
         progress, now = self.progress, time.monotonic()
         news = view.seq != node.after
         node.after = view.seq
-        if view.question is not None and view.question.number != node.question:
-            node.question = view.question.number
-            if view.question.topic == LOOKS.name:
-                self._later(LOOKS.stagger(node.slot), partial(self._answer_look, node))
         if view.phase is Phase.FINISHED:
             self._send(node, self._report(node, LeaveReport()), State.LEAVING)
             return
         if news and view.phase is Phase.ARMING:
-            progress.with_table += 1
             progress.table_at = now
             digest = view.digest.encode()
             node.ack = b"&epoch=%d&ack=%s" % (view.epoch, digest)
@@ -412,13 +445,13 @@ class Crowd:
             if node.epoch:
                 report = ExitReport(epoch=view.epoch, exit_code=_STOPPED, stopped=True)
                 if self.ends_at_once:
-                    self._note_told(node)
+                    node.epoch = 0
                     progress.parked.add(node.slot)
                     path = f"watch?after={node.after}{node.has.decode()}"
                     told = self._report(node, report, path)
                     self._send(node, told, State.WATCHING)
                     return
-                self._tell_end(node, report)
+                self._tell(node, report)
         elif news and view.phase is Phase.RUNNING:
             node.epoch = view.epoch
             progress.running += 1
@@ -426,31 +459,17 @@ class Crowd:
         progress.parked.add(node.slot)
         self._watch(node)
 
-    def _tell_end(self, node: SimulatedNode, report: ExitReport) -> None:
-        """Tell the end of the program beside the watch."""
-        self._note_told(node)
-        self._tell_beside(node, self._report(node, report))
-
-    def _tell_beside(self, node: SimulatedNode, request: bytes) -> None:
-        """Send it on the node's second connection, opened for it."""
+    def _tell(self, node: SimulatedNode, report: Report) -> None:
+        """Tell something beside the watch, on a second connection, opened for it."""
+        if isinstance(report, ExitReport):
+            node.epoch = 0
+        request = self._report(node, report)
         teller = self._tellers[node.slot]
         if teller.state is State.CLOSED:
             teller.report = request
             self._to_open.append(teller)
         else:
             self._send(teller, request, State.TELLING)
-
-    def _answer_look(self, node: SimulatedNode) -> None:
-        body = self.look_answer(node.slot) % node.question
-        self._tell_beside(node, self._request("POST", f"/{node.slot}/looks", node.credential, body))
-
-    def _later(self, seconds: float, what: Callable[[], None]) -> None:
-        heapq.heappush(self._due, (time.monotonic() + seconds, next(self._numbers), what))
-
-    def _note_told(self, node: SimulatedNode) -> None:
-        node.epoch = 0
-        self.progress.told += 1
-        self.progress.told_at = time.monotonic()
 
     def _report(self, node: SimulatedNode, report: Report, path: str = "reports") -> bytes:
         body = report.model_dump_json().encode()

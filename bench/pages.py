@@ -1,246 +1,262 @@
-"""What the page of a run costs, and how soon it shows what: `python -m bench.pages`."""
+"""What the page of a run costs, and how soon it shows what, in a real Chromium."""
 
 from __future__ import annotations
 
-import argparse
+import contextlib
 import io
-import math
+import json
+import os
+import re
+import select
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
-from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import psutil
 
 import launcher
-from bench.browser import Chromium, chromium, missing
-from bench.machine import describe, watching
-from bench.meeting import Meeting, meeting
-from bench.paged import BIN, Ui, folder_of, ui_of
-from bench.registry import raise_file_limit
-from bench.rows import HEADER, Figure, Report, Row, row
-from bench.tellers import Teller, teller, viewers
+from bench.browser import chromium
+from bench.crowd import MOST_TELLERS
+from bench.meeting import Meeting, Registry, meeting
+from bench.process import forked, heard
+from bench.rows import Row, row
+from launcher.state.launch_record import LaunchRecord
 from launcher.state.state_dir import StateDir
 from rendezvous.talk.credentials import RunKeys
+from tests.support.launching import RDZV, environment, launching
+from tests.support.waiting import until
 
 _RATE = 20.0
 """Changes of the run in a second."""
-_ROWS = 200
-"""Of slots, which the page shows at once."""
 _VIEWERS = 20
-_PROGRAM = Path(__file__).parent / "marked.py"
 _LINES_A_SECOND = 10.0
 _LIMIT_SECONDS = 60.0
-Work = Callable[[], Iterable[Row | Figure]]
+_LINK = re.compile(rb"http://\S+/#t=\S+(?=\s)")
+_PRINTS = """
+import sys, time
+while True:
+    print("mark", int(1e6 * time.monotonic()), flush=True)
+    time.sleep(1 / float(sys.argv[1]))
+"""
 
 
-@dataclass(frozen=True)
-class Targets:
-    """What is asked for at a size: milliseconds, megabytes, per cent of a core."""
+class Ui:
+    """A `rdzv ui` at the end of a terminal, where Enter gives another link."""
 
-    ready: float
-    event: tuple[float, float]
-    rss: float
-    heap: float
-    ui_cpu: tuple[float, float]
-    registry_cpu: float
+    def __init__(self, process: psutil.Popen, terminal: int) -> None:
+        self._process = process
+        self._terminal = terminal
+        self._said = b""
+        self._links = 0
 
+    def link(self) -> str:
+        """A link that was not used yet."""
+        if self._links:
+            os.write(self._terminal, b"\n")
+        self._links += 1
+        deadline = time.monotonic() + _LIMIT_SECONDS
+        while len(found := _LINK.findall(self._said)) < self._links:
+            assert time.monotonic() < deadline, self._said.decode()
+            with contextlib.suppress(OSError):  # nobody has the other end any more
+                self._said += os.read(self._terminal, 65_536)
+        return str(found[self._links - 1].decode())
 
-_TARGETS = {
-    4: Targets(250, (20, 60), 60, 10, (1, 3), 1),
-    64: Targets(250, (20, 60), 65, 10, (1, 3), 1),
-    1_024: Targets(600, (40, 150), 90, 25, (3, 8), 2),
-}
+    def _processes(self) -> list[psutil.Process]:
+        return [self._process, *self._process.children(recursive=True)]
 
+    def cpu_seconds(self) -> float:
+        """CPU time of its processes, by the clock of each, see `clock_getcpuclockid(3)`: /proc
+        has it in steps of 10 ms, which are a tenth of what they use in 10 s."""
+        clocks = [~one.pid << 3 | 2 for one in self._processes()]
+        return sum(map(time.clock_gettime, clocks))  # noqa: TID251 (no wall clock)
 
-@dataclass(frozen=True)
-class Scene:
-    """A run, its page, a browser, and nodes that tell something."""
-
-    run: str
-    nodes: int
-    targets: Targets
-    ui: Ui
-    browser: Chromium
-    tells: Teller
-    seconds: float
-
-    @property
-    def rows(self) -> int:
-        """Of slots that are shown."""
-        return min(self.nodes, _ROWS)
+    def pss_mb(self) -> float:
+        """What they hold now; what they share counts once."""
+        return sum(one.memory_full_info().pss for one in self._processes()) / 1e6
 
 
-def of_run(nodes: int, loads: int, seconds: float) -> Iterator[Row | Figure]:
-    """All that a browser sees of a run whose nodes run.
+@contextlib.contextmanager
+def ui_of(root: Path, run: str) -> Iterator[Ui]:
+    """The page of a run; ended afterwards."""
+    ours, its = os.openpty()
+    process = psutil.Popen(
+        [RDZV, "ui", run],
+        stdin=its,
+        stdout=its,
+        stderr=subprocess.STDOUT,
+        env=environment(root),
+        start_new_session=True,
+    )
+    os.close(its)
+    try:
+        yield Ui(process, ours)
+    finally:
+        process.terminate()
+        process.wait(_LIMIT_SECONDS)
+        os.close(ours)
+
+
+@contextlib.contextmanager
+def _folder_of(registry: Registry, keys: RunKeys, nodes: int) -> Iterator[Path]:
+    """The folder of all runs, in which this one has a launcher that lives: this process."""
+    with tempfile.TemporaryDirectory(prefix="rdzv-bench-") as folder:
+        state = StateDir(Path(folder), keys.run)
+        state.acquire()
+        state.secret(lambda: keys.secret)
+        record = LaunchRecord(
+            run=keys.run,
+            launch_id=keys.launch_id,
+            scheduler="local",
+            place=registry.place.to_json(),
+            host="localhost",
+            nodes=str(nodes),
+            options={"command": ["python", "train.py"]},
+            pid=os.getpid(),
+        )
+        state.write_record(record)
+        yield Path(folder)
+        state.release()
+
+
+def _view(control: Connection) -> None:
+    """Open one session, and so many streams of it, which end where too much is new."""
+    order = json.loads(control.recv_bytes())
+    link = urlsplit(order["link"])
+    with httpx.Client(base_url=f"{link.scheme}://{link.netloc}/ui-api", timeout=60.0) as client:
+        ticket = link.fragment.removeprefix("t=")
+        session = client.post("/session", json={"ticket": ticket}).json()["session"]
+        client.headers["x-rdzv-session"] = session
+        head = f"Host: {link.netloc}\r\nx-rdzv-session: {session}\r\nConnection: close\r\n\r\n"
+
+        def stream() -> socket.socket:
+            after = client.get(f"/runs/{order['run']}/state").json()["n"]
+            found = socket.create_connection((link.hostname, link.port))
+            path = f"/ui-api/runs/{order['run']}/stream?after={after}"
+            found.sendall(f"GET {path} HTTP/1.1\r\n{head}".encode())
+            assert found.recv(65_536).startswith(b"HTTP/1.1 200")
+            return found
+
+        streams = [stream() for _ in range(order["viewers"])]
+        control.send_bytes(b"{}")
+        with contextlib.suppress(httpx.TransportError, OSError):  # the page ends before them
+            while True:
+                for one in select.select(streams, [], [])[0]:
+                    if not one.recv(65_536):
+                        streams[streams.index(one)] = stream()
+
+
+class Viewers:
+    """Nobody, until asked."""
+
+    def __init__(self, control: Connection) -> None:
+        self._control = control
+
+    def watch(self, link: str, run: str, count: int) -> None:
+        """Read the stream of the page so many times from now on."""
+        order = {"link": link, "run": run, "viewers": count}
+        self._control.send_bytes(json.dumps(order).encode())
+        heard(self._control, _LIMIT_SECONDS)
+
+
+@contextlib.contextmanager
+def viewers() -> Iterator[Viewers]:
+    """A process that can view a page; ended afterwards."""
+    with forked(_view, [()]) as controls:
+        yield Viewers(controls[0])
+
+
+def of_run(nodes: int, loads: int, seconds: float) -> Iterator[Row]:
+    """All that a browser sees of a run of emulated nodes, before a real registry.
 
     Args:
-        nodes: Emulated ones, before a real registry.
+        nodes: Of the run.
         loads: Of the page, each in a tab of its own.
         seconds: For which changes come, each time.
     """
-    targets = _TARGETS[nodes]
-    with meeting(nodes, tls=True) as met:
+    rows = min(nodes, MOST_TELLERS)
+    with meeting(nodes, tls=True, processes=1) as met:
         met.open()
         with ExitStack() as stack, met.running() as keys:
-            enter = stack.enter_context
-            root = enter(folder_of(met.registry, keys, nodes))
-            tells = enter(teller(met.registry.place, keys.run, _shown(met)))
-            others = enter(viewers())
-            ui = enter(ui_of(root, keys.run))
-            browser = enter(chromium())
-            scene = Scene(keys.run, nodes, targets, ui, browser, tells, seconds)
-            yield from _ready(scene, loads)
-            yield from _seen(scene)
-
-            def watch() -> None:
+            root = stack.enter_context(_folder_of(met.registry, keys, nodes))
+            others = stack.enter_context(viewers())
+            ui = stack.enter_context(ui_of(root, keys.run))
+            browser = stack.enter_context(chromium())
+            times = []
+            for _ in range(loads + 1):
+                with browser.shows(ui.link(), rows) as shown:
+                    times.append(shown.ready_ms())
+            times.sort()
+            yield row("page, ready", nodes, times[:-1])  # less the first, which starts the browser
+            p95 = times[:-1][max(0, round(0.95 * loads) - 1)]
+            yield row("page, ready, p95", nodes, [p95])
+            with browser.shows(ui.link(), rows) as shown:
+                shown.ready_ms()
+                shown.open("events")
+                told = met.tell(_RATE, seconds)
+                shown.wait_for_mark(told[-1][0])
+                seen = shown.marks()
+                late = [1_000 * max(0.0, seen[mark] - answered) for mark, _, answered in told]
+            yield row("page, event", nodes, late, note="since the registry's answer")
+            with browser.shows(ui.link(), rows) as shown:
+                shown.ready_ms()
+                one = _percent(met, seconds, ui.cpu_seconds)
                 others.watch(ui.link(), keys.run, _VIEWERS - 1)
-
-            yield from _costs(scene, watch)
+                many = _percent(met, seconds, ui.cpu_seconds)
+                memory, heap = ui.pss_mb(), shown.heap_bytes() / 1e6
+            yield row("page, CPU, 1 viewer", nodes, [one], "% core")
+            yield row(f"page, CPU, {_VIEWERS} viewers", nodes, [many], "% core")
+            yield row("page, memory", nodes, [memory], "MB", f"PSS, {_VIEWERS} viewers")
+            yield row("page, its script", nodes, [heap], "MB")
             stack.close()
 
 
-def _shown(met: Meeting) -> dict[int, str]:
-    """Credentials of the nodes that the page shows without being asked for more."""
-    return {slot: text for slot, text in met.credentials().items() if slot < _ROWS}
-
-
-def _ready(scene: Scene, loads: int) -> Iterator[Row | Figure]:
-    """The first load, which also starts the browser's processes, is not counted."""
-    times = []
-    for _ in range(loads + 1):
-        with scene.browser.shows(scene.ui.link(), scene.rows) as shown:
-            times.append(shown.ready_ms())
-    del times[0]
-    yield row("page", scene.nodes, "page_ready", times, note="a new tab each, nothing cached")
-    p95 = sorted(times)[math.ceil(0.95 * len(times)) - 1]
-    note = "p95, from the navigation until the slots are drawn and the stream has begun"
-    target = scene.targets.ready
-    yield Figure("page_ready", scene.nodes, round(p95, 1), "ms", target, loads, note=note)
-
-
-def _seen(scene: Scene) -> Iterator[Row | Figure]:
-    """The time from a node's report until it is in the document: as an event, and in its row."""
-    late = {}
-    for view in ("events", "now"):
-        with scene.browser.shows(scene.ui.link(), scene.rows) as shown:
-            shown.ready_ms()
-            if view != "now":
-                shown.open(view)
-            scene.tells.begin(_RATE, scene.seconds)
-            told = scene.tells.ended()
-            shown.wait_for_mark(told[-1].mark)
-            seen = shown.marks()
-        late[view] = [
-            1_000 * max(0.0, seen[one.mark] - one.answered) for one in told if one.mark in seen
-        ]
-        answered = statistics.median(1_000 * (one.answered - one.sent) for one in told)
-        note = f"since the registry's answer, which took {answered:.1f} ms"
-        if view == "now":  # what is replaced before somebody asks is not seen
-            note += f"; {len(late[view])} of {len(told)} seen"
-        else:
-            assert len(late[view]) == len(told), "an event was not shown"
-        yield row("page", scene.nodes, f"{view}_view", late[view], note=note)
-    p50, p99 = scene.targets.event
-    median, last = _median_and_p99(late["events"])
-    count = len(late["events"])
-    yield Figure("event_to_screen", scene.nodes, median, "ms", p50, count, note="p50")
-    yield Figure("event_to_screen", scene.nodes, last, "ms", p99, count, note="p99")
-
-
-def _median_and_p99(values: Sequence[float]) -> tuple[float, float]:
-    ordered = sorted(values)
-    last = ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))]
-    return round(statistics.median(ordered), 1), round(last, 1)
-
-
-def _costs(scene: Scene, watch: Callable[[], None]) -> Iterator[Figure]:
-    """CPU time of the page's processes with one viewer and with more, and what all of them hold."""
-    nodes, targets = scene.nodes, scene.targets
-    with scene.browser.shows(scene.ui.link(), scene.rows) as shown:
-        shown.ready_ms()
-        one = _percent_while_told(scene.tells, scene.seconds, scene.ui.cpu_seconds)
-        watch()
-        many = _percent_while_told(scene.tells, scene.seconds, scene.ui.cpu_seconds)
-        memory, heap = scene.ui.memory(), shown.heap_bytes() / 1e6
-    for viewed_by, value, target in zip((1, _VIEWERS), (one, many), targets.ui_cpu, strict=True):
-        note = f"{viewed_by} viewer{'s' * (viewed_by > 1)}, {_RATE:g} changes/s"
-        yield Figure("ui_cpu", nodes, round(value, 2), "% core", target, note=note)
-    note = f"PSS of both processes, {_VIEWERS} viewers; RSS of the one {memory.rss / 1e6:.0f} MB"
-    yield Figure("ui_rss", nodes, round(memory.pss / 1e6, 1), "MB", targets.rss, note=note)
-    yield Figure("browser_heap", nodes, round(heap, 1), "MB", targets.heap)
-
-
-def _percent_while_told(tells: Teller, seconds: float, cpu_seconds: Callable[[], float]) -> float:
+def _percent(met: Meeting, seconds: float, cpu_seconds: Callable[[], float]) -> float:
+    """Of a core that something uses while the nodes tell how they are."""
     before, began = cpu_seconds(), time.monotonic()
-    tells.begin(_RATE, seconds)
-    tells.ended()
+    met.tell(_RATE, seconds)
     return 100 * (cpu_seconds() - before) / (time.monotonic() - began)
 
 
-def of_registry(nodes: int, pairs: int, seconds: float) -> Iterator[Figure]:
+def of_registry(nodes: int, pairs: int, seconds: float) -> Iterator[Row]:
     """What a page that somebody looks at adds to its registry's CPU time: with, without, again."""
-    with meeting(nodes, tls=True) as met:
+    added = []
+    with meeting(nodes, tls=True, processes=1) as met:
         met.open()
         with ExitStack() as stack, met.running() as keys:
-            root = stack.enter_context(folder_of(met.registry, keys, nodes))
-            tells = stack.enter_context(teller(met.registry.place, keys.run, _shown(met)))
-            added: dict[str, list[float]] = {"quiet": [], f"{_RATE:g} changes/s": []}
+            root = stack.enter_context(_folder_of(met.registry, keys, nodes))
             for _ in range(pairs):
-                without = _shares(met, tells, seconds)
-                with _looked_at(root, keys):
-                    beside = _shares(met, tells, seconds)
-                for name, one, other in zip(added, beside, without, strict=True):
-                    added[name].append(one - other)
+                without = _percent(met, seconds, met.registry.cpu_seconds)
+                with ui_of(root, keys.run) as ui, viewers() as others:
+                    others.watch(ui.link(), keys.run, 1)
+                    time.sleep(0.5)
+                    added.append(_percent(met, seconds, met.registry.cpu_seconds) - without)
             stack.close()
-    for name, found in added.items():
-        note = f"added by a page, {name}; each pair: {', '.join(f'{one:+.1f}' for one in found)}"
-        value = round(statistics.median(found), 2)
-        target = _TARGETS[nodes].registry_cpu
-        yield Figure("registry_page", nodes, value, "% core", target, pairs, note=note)
+    note = "each pair: " + ", ".join(f"{one:+.1f}" for one in added)
+    yield Row(
+        "page, CPU of registry", nodes, statistics.median(added), max(added), "% core", pairs, note
+    )
 
 
-def _looked_at(root: Path, keys: RunKeys) -> ExitStack:
-    """A page and a viewer."""
-    with ExitStack() as stack:
-        ui = stack.enter_context(ui_of(root, keys.run))
-        stack.enter_context(viewers()).watch(ui.link(), keys.run, 1)
-        time.sleep(0.5)
-        return stack.pop_all()
-
-
-def _shares(met: Meeting, tells: Teller, seconds: float) -> tuple[float, float]:
-    """Of a core that its registry uses, in per cent: while nothing happens, and while much does."""
-    before, began = met.registry.cpu_seconds(), time.monotonic()
-    time.sleep(seconds)
-    quiet = 100 * (met.registry.cpu_seconds() - before) / (time.monotonic() - began)
-    return quiet, _percent_while_told(tells, seconds, met.registry.cpu_seconds)
-
-
-def log_line(seconds: float) -> Iterator[Row | Figure]:
+def log_line(seconds: float) -> Iterator[Row]:
     """A real launch of 2 nodes here: from a rank's print until its line is on the screen."""
+    options = ("--framework", "command", "--nnodes", "2")
+    program = [sys.executable, "-I", "-S", "-c", _PRINTS, str(_LINES_A_SECOND)]
     with tempfile.TemporaryDirectory(prefix="rdzv-bench-") as folder, ExitStack() as stack:
-        root, run = Path(folder), "printing"
-        command = [str(BIN / "rdzv"), "launch", "--state-dir", str(root), "--rdzv-id", run]
-        command += ["--framework", "command", "--nnodes", "2", "--"]
-        command += [
-            sys.executable,
-            "-I",
-            "-S",
-            str(_PROGRAM),
-            str(_LINES_A_SECOND),
-            str(_LIMIT_SECONDS),
-        ]
-        nowhere = subprocess.DEVNULL
-        launch = stack.enter_context(subprocess.Popen(command, stdout=nowhere, stderr=nowhere))
-        stack.callback(launch.terminate)
-        _wait_until_it_runs(StateDir(root, run))
-        ui = stack.enter_context(ui_of(root, run))
+        root = Path(folder)
+        stack.enter_context(launching(root, *options, command=program))
+        logs = StateDir(root, "r").logs
+        until(lambda: any(path.stat().st_size for path in logs.rglob("*") if path.is_file()))
+        ui = stack.enter_context(ui_of(root, "r"))
         browser = stack.enter_context(chromium())
         with browser.shows(ui.link(), 2) as shown:
             shown.ready_ms()
@@ -251,79 +267,15 @@ def log_line(seconds: float) -> Iterator[Row | Figure]:
             seen = {mark / 1e6: at for mark, at in shown.marks().items()}
         late = [1_000 * (at - mark) for mark, at in seen.items() if began <= mark < began + seconds]
     assert len(late) > _LINES_A_SECOND * seconds / 2, f"{len(late)} lines were shown"
-    yield row("page", 2, "log_line", late, note="of a rank that is looked at, in a real launch")
-    _, p99 = _median_and_p99(late)
-    yield Figure("log_line", 2, p99, "ms", 300, len(late), note="p99, from print to screen")
+    yield row("page, line of a rank", 2, late, note="from print to screen, in a real launch")
 
 
-def _wait_until_it_runs(state: StateDir) -> None:
-    deadline = time.monotonic() + _LIMIT_SECONDS
-    while not any(path.stat().st_size for path in state.logs.rglob("*") if path.is_file()):
-        assert time.monotonic() < deadline, "no program was started"
-        time.sleep(0.05)
-
-
-def wheel() -> Iterator[Figure]:
+def wheel() -> Iterator[Row]:
     """What the page adds to the wheel, which is packed in the same way."""
-    root = Path(launcher.__file__).parent
-    paths = [root / "cli" / "ui.py"]
-    paths += [path for path in (root / "ui").rglob("*") if path.is_file()]
-    paths = [path for path in paths if path.suffix != ".pyc"]
+    folder = Path(launcher.__file__).parent / "ui"
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in paths:
-            archive.write(path, f"rdzv/_app/launcher/{path.relative_to(root)}")
-    plain = sum(path.stat().st_size for path in paths)
-    note = f"{len(paths)} files, {plain / 1e3:.0f} kB unpacked"
-    size = round(len(packed.getvalue()) / 1e3, 1)
-    yield Figure("page_wheel", 0, size, "kB", 150, note=note)
-
-
-@dataclass(frozen=True)
-class Amount:
-    """How much is measured.
-
-    Attributes:
-        loads: Of the page.
-        seconds: Of changes.
-        pairs: With and without a page.
-    """
-
-    loads: int
-    seconds: float
-    pairs: int
-
-
-FULL, QUICK = Amount(20, 10.0, 3), Amount(3, 1.0, 1)
-
-
-def works(sizes: Sequence[int], amount: Amount) -> Iterator[Work]:
-    """All measurements of the page, to be made one after the other."""
-    yield wheel
-    if reason := missing():
-        print(f"the page is not measured: {reason}")
-        return
-    for nodes in sizes:
-        yield partial(of_run, nodes, amount.loads, amount.seconds)
-        yield partial(of_registry, nodes, amount.pairs, amount.seconds)
-    yield partial(log_line, amount.seconds)
-
-
-def main() -> None:
-    """Print what was asked for."""
-    parser = argparse.ArgumentParser(prog="python -m bench.pages", description=__doc__)
-    parser.add_argument("--nodes", type=int, nargs="*", choices=[*_TARGETS], default=[*_TARGETS])
-    parser.add_argument("--quick", action="store_true")
-    arguments = parser.parse_args()
-    raise_file_limit()
-    report = Report(describe(), "quick" if arguments.quick else "")
-    print(f"{describe()}\n{HEADER}")
-    for work in works(arguments.nodes, QUICK if arguments.quick else FULL):
-        with watching() as load:
-            done = list(work())
-        for one in done:
-            report.add(one, load.others_percent)
-
-
-if __name__ == "__main__":
-    main()
+        for path in folder.rglob("*"):
+            if path.is_file() and path.suffix != ".pyc":
+                archive.write(path, str(path.relative_to(folder)))
+    yield row("page, part of the wheel", 0, [len(packed.getvalue()) / 1e6], "MB")

@@ -34,8 +34,9 @@ from torch.distributed.elastic.rendezvous import RendezvousParameters, Rendezvou
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import create_handler
 
-from bench.children import forked, heard
-from bench.offer import make_join
+from bench.crowd import make_join
+from bench.process import forked, heard
+from bench.rows import Row, row
 from rendezvous.talk.credentials import RunKeys
 
 _HOST = "127.0.0.1"
@@ -116,56 +117,32 @@ def _be_node(control: Connection, system: str, port: int, node: int, nodes: int)
         leave()
 
 
-class Peers:
-    """The nodes of a peer, each in its process."""
-
-    def __init__(self, system: str, controls: list[Connection]) -> None:
-        self._system = system
-        self._controls = controls
-        self._rounds = 0
-        self._has_hung = False
-
-    def last_to_all(self, rounds: int) -> list[float]:
-        """All but one wait; the last one comes. Milliseconds of each round; inf: they never met."""
-        return self._tried(rounds, len(self._controls) - 1)
-
-    def assembly(self, rounds: int) -> list[float]:
-        """All come together. Milliseconds of each round, inf if they never met."""
-        return self._tried(rounds, 0)
-
-    def _tried(self, rounds: int, early: int) -> list[float]:
-        """Its rounds; nodes of which one has hung, or that failed twice, are asked for no other."""
-        times: list[float] = []
-        while len(times) < rounds and not self._has_hung and times.count(math.inf) < 2:
-            try:
-                times.append(self._round(early))
-            except TimeoutError:
-                self._has_hung = True
-        return times + [math.inf] * (rounds - len(times))
-
-    def _round(self, early: int) -> float:
-        self._rounds += 1
-        for control in self._controls:
-            control.send_bytes(f"round-{self._rounds}".encode())
-        for control in self._controls:
-            heard(control, _LIMIT_SECONDS)
-        for control in self._controls[:early]:
-            control.send_bytes(b"go")
-        if early:
-            pause = _C10D_PAUSE_SECONDS if self._system == "c10d" else _STORE_PAUSE_SECONDS
-            time.sleep(0.3 + 0.01 * early if self._system == "c10d" else 0.002 * early)
-            time.sleep(random.uniform(*pause))
-        for control in self._controls[early:]:
-            control.send_bytes(b"go")
-        times = [[float(word) for word in heard(c, _LIMIT_SECONDS).split()] for c in self._controls]
-        began = min(began for began, _ in times[early:])
-        return 1000 * (max(ended for _, ended in times) - began)
+def _round(system: str, number: int, controls: list[Connection]) -> float:
+    """All but one wait; the last one comes. Milliseconds; infinite where they never met."""
+    early = len(controls) - 1
+    for control in controls:
+        control.send_bytes(f"round-{number}".encode())
+    for control in controls:
+        heard(control, _LIMIT_SECONDS)
+    for control in controls[:early]:
+        control.send_bytes(b"go")
+    pause = _C10D_PAUSE_SECONDS if system == "c10d" else _STORE_PAUSE_SECONDS
+    time.sleep(0.3 + 0.01 * early if system == "c10d" else 0.002 * early)
+    time.sleep(random.uniform(*pause))
+    controls[early].send_bytes(b"go")
+    times = [[float(word) for word in heard(c, _LIMIT_SECONDS).split()] for c in controls]
+    return 1000 * (max(ended for _, ended in times) - times[early][0])
 
 
-@contextlib.contextmanager
-def peers(system: str, nodes: int) -> Iterator[Peers]:
-    """The nodes of a peer, forked from here; ended afterwards."""
-    server = TCPStore(_HOST, 0, is_master=True, wait_for_workers=False)
+def last_to_all(system: str, nodes: int, rounds: int) -> Iterator[Row]:
+    """The nodes of a peer, forked from here; who has hung, or failed twice, is asked no more."""
+    server, times = TCPStore(_HOST, 0, is_master=True, wait_for_workers=False), list[float]()
     each = [(system, server.port, node, nodes) for node in range(nodes)]
-    with forked(_be_node, each) as controls:
-        yield Peers(system, controls)
+    with forked(_be_node, each) as controls, contextlib.suppress(TimeoutError):
+        while len(times) < rounds and times.count(math.inf) < 2:
+            times.append(_round(system, len(times), controls))
+    times += [math.inf] * (rounds - len(times))
+    if any(map(math.isfinite, times)):
+        yield row(f"{system} table", nodes, times)
+    else:
+        yield Row(f"{system} table", nodes, 0, 0, f"of {rounds}", rounds, "no round ended")

@@ -13,10 +13,10 @@ from bench.rows import ROWS
 
 PICTURE = Path(__file__).parent.parent / "docs" / "speed.svg"
 _LINES = (
-    ("c10d", "", "torch c10d", "#b04030"),
-    ("tcpstore", "", "torch TCPStore, bare", "#888888"),
-    ("rdzv-tls", "sqlite", "rdzv, TLS", "#205090"),
-    ("rdzv", "sqlite", "rdzv, HTTP", "#50a0d0"),
+    ("c10d", "torch c10d", "#b04030"),
+    ("tcpstore", "torch TCPStore, bare", "#888888"),
+    ("rdzv-tls", "rdzv, TLS", "#205090"),
+    ("rdzv", "rdzv, HTTP", "#50a0d0"),
 )
 
 
@@ -25,27 +25,24 @@ def main() -> None:
     rows: list[dict[str, Any]] = json.loads(ROWS.read_text())
     matplotlib.rcParams["svg.hashsalt"] = "rdzv"  # the same figures are the same file
     figure, axes = pyplot.subplots(figsize=(7.2, 4.2))
-    for system, journal, label, color in _LINES:
+    sizes: set[int] = set()
+    for system, label, color in _LINES:
         points = sorted(
-            (row["nodes"], row["median_ms"])
+            (row["nodes"], row["median"])
             for row in rows
-            if (row["system"], row["journal"], row["what"]) == (system, journal, "last_to_all")
+            if row["what"] == f"{system} table" and row["unit"] == "ms"
         )
         if points:
             axes.loglog(*zip(*points, strict=True), "o-", label=label, color=color, markersize=4)
-    drawn = {system for system, *_ in _LINES}
-    shown = [row for row in rows if row["what"] == "last_to_all" and row["system"] in drawn]
-    sizes = sorted({row["nodes"] for row in shown})
-    axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
+        sizes |= {nodes for nodes, _ in points}
+    axes.set_xticks(sorted(sizes), [f"{size:,}" for size in sorted(sizes)])
     axes.minorticks_off()
     axes.set_xlabel("nodes")
     axes.set_ylabel("ms")
     axes.set_title("Last node arrives until every node has the table (median)", fontsize=10)
     axes.grid(visible=True, alpha=0.3)
     axes.legend(frameon=False)
-    figure.tight_layout()
-    PICTURE.parent.mkdir(exist_ok=True)
-    figure.savefig(PICTURE, metadata={"Date": None})
+    figure.savefig(PICTURE, bbox_inches="tight", metadata={"Date": None})
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ import time
 
 FIRST = time.monotonic()  # before anything else is imported
 
-import importlib  # noqa: E402
 import json  # noqa: E402
 import os  # noqa: E402
 import sys  # noqa: E402
@@ -21,18 +20,8 @@ _LIMIT_SECONDS = 180.0
 """Who is forgotten goes."""
 
 
-def started_at(pid: int) -> float:
-    """When a process was started, on the clock of time.monotonic(), to 10 ms."""
-    ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    since_boot = int(ticks) / os.sysconf("SC_CLK_TCK")
-    uptime = float(Path("/proc/uptime").read_text().split()[0])
-    return since_boot - uptime + time.monotonic()
-
-
 def main(folder: Path) -> None:
     """Meet the others, and write it down."""
-    for name in os.environ.get("BENCH_IMPORTS", "").split():
-        importlib.import_module(name)
     before = time.monotonic()
     import torch.distributed as dist
 
@@ -44,7 +33,6 @@ def main(folder: Path) -> None:
     said = {
         "rank": int(os.environ["RANK"]),
         "pid": os.getpid(),
-        "torchrun_started": started_at(os.getppid()),
         "first": FIRST,
         "ready": ready,
         "imported": imported,

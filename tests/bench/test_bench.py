@@ -6,7 +6,6 @@ import gzip
 import json
 import socket
 import statistics
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,10 @@ from pydantic import TypeAdapter
 from pydantic_core import to_json
 
 import bench.__main__ as program
-from bench import mesh, rows
-from bench.crowd import Answer, Crowd, State, TableCheck, WrongAnswer
+from bench import browser, mesh, rows
+from bench.crowd import Answer, Crowd, State, TableCheck, WrongAnswer, make_join
 from bench.meeting import meeting
-from bench.offer import make_join
-from bench.rows import Figure, Report, Row, row
+from bench.rows import Report, Row, row
 from rendezvous.proof.networks import classes_of
 from rendezvous.proof.rdma import RdmaExpectation
 from rendezvous.run.arming import make_table
@@ -28,6 +26,7 @@ from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.talk.macs import row_is_genuine
 from rendezvous.wire.node import JoinRequest
 from rendezvous.wire.table import EndpointTable
+from tests.support.nightly import but_at_night
 
 KEYS = RunKeys(b"secret", "run", "launch01")
 
@@ -46,41 +45,42 @@ def answer(**changes: Any) -> bytes:
     return json.dumps(view | changes).encode()
 
 
-def test_the_table_is_compared_with_what_was_measured_in_the_same_run() -> None:
-    rows = [
-        row("rdzv", 8, "last_to_all", [1.0], journal="memory"),
-        row("rdzv", 8, "last_to_all", [3.0], journal="sqlite"),
-        row("rdzv", 8, "assembly", [9.0], journal="sqlite"),
-        row("rdzv", 128, "last_to_all", [8.0], journal="sqlite"),
-        row("rdzv-tls", 8, "last_to_all", [6.0], journal="sqlite"),
-        row("tcpstore", 8, "last_to_all", [2.0]),
-        row("tcpstore", 128, "last_to_all", [32.0]),
-    ]
-    found = [(one.what, one.nodes, one.value, one.target) for one in program.ratios(rows)]
-    assert found == [
-        ("table_by_tcpstore", 8, 1.5, 2.5),
-        ("table_by_tcpstore", 128, 0.25, None),
-        ("tls_by_plain", 8, 2.0, 1.5),
-    ]
+@pytest.mark.real_time
+def test_every_node_of_a_real_registry_gets_the_table_and_the_go() -> None:
+    with meeting(4, tls=True, processes=2) as met:
+        met.open()
+        found = [met.last_to_all(1), met.first_assembly()]
+    for times in found:
+        assert [len(times.table), len(times.go)] == [1, 1]
+        assert 0 < times.table[0] <= times.go[0]
 
 
 @pytest.mark.real_time
-def test_every_node_of_a_real_registry_gets_the_table_and_the_go() -> None:
-    with meeting(4, tls=True, journal="sqlite", processes=2) as met:
+@pytest.mark.parametrize("at_once", but_at_night([True, False], True))
+def test_all_nodes_of_a_real_registry_start_again_as_often_as_asked(at_once: bool) -> None:
+    with meeting(4, tls=True, processes=2) as met:
         met.open()
-        found = [met.last_to_all(1), met.assembly(1), met.first_assembly()]
-    for times in found:
-        assert [len(times.table), len(times.go), len(times.cpu)] == [1, 1, 1]
-        assert 0 < times.table[0] <= times.go[0]
+        started, again = met.restarts(2, 3, at_once=at_once)
+    assert (len(started.go), len(again)) == (2, 6)
+    assert min(*started.go, *again) > 0
+
+
+@pytest.mark.real_time
+def test_what_nodes_tell_while_they_run_is_marked_in_turn() -> None:
+    with meeting(2) as met:
+        met.open()
+        with met.running():
+            told = met.tell(100.0, 0.03) + met.tell(100.0, 0.01)
+    assert [mark for mark, _, _ in told] == [1, 2, 3, 4]
+    assert all(sent < answered for _, sent, answered in told)
 
 
 @pytest.mark.nightly
 @pytest.mark.real_time
 def test_nodes_prove_all_their_addresses_before_they_have_the_table() -> None:
-    (made,) = mesh.verify(4, 1)
-    assert (made.system, made.nodes, made.what, made.rounds) == ("rdzv", 4, "verify", 1)
-    assert made.median_ms > 0
-    assert made.note.startswith("12 probes, ")
+    made, off = mesh.verify(4, 1)
+    assert (made.what, made.nodes, made.rounds, made.note) == ("verify", 4, 1, "12 probes")
+    assert min(made.median, off.median) > 0
 
 
 def received(body: bytes, *, zipped: bool = False) -> Answer:
@@ -145,28 +145,21 @@ def test_simulated_nodes_offer_what_a_registry_takes_and_other_nodes_check() -> 
     )
 
 
-def test_a_row_has_the_median_and_of_few_rounds_the_largest_as_p99() -> None:
-    made = row("rdzv", 8, "last_to_all", [3.0, 1.0, 2.004, 9.0], journal="sqlite")
-    assert (made.median_ms, made.p99_ms, made.rounds) == (2.5, 9.0, 4)
+def test_a_row_has_the_median_and_of_few_rounds_the_largest() -> None:
+    made = row("rdzv table", 8, [3.0, 1.0, 2.004, 9.0])
+    assert (made.median, made.last, made.rounds, made.unit) == (2.5, 9.0, 4, "ms")
 
 
-def test_rows_and_figures_are_written_with_the_mode_and_the_load(
+def test_rows_are_printed_and_written_with_the_mode_and_the_load(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("ROWS", "FIGURES"):
-        monkeypatch.setattr(rows, name, tmp_path / name)
-    monkeypatch.setattr(rows, "OUT", tmp_path)
-    report = Report("a machine", "quick")
-    report.add(Row("c10d", 8, "assembly", 1.0, 2.0, 3, note="slow"), 7.04)
-    report.add(Figure("idle_rss", 8, 300.0, "MB", 200), 1.0)
-    report.write()
-    added = {"note": "quick, slow", "machine": "a machine", "others_percent": 7.0}
-    expected = asdict(Row("c10d", 8, "assembly", 1.0, 2.0, 3)) | added
-    assert json.loads((tmp_path / "ROWS").read_text()) == [expected]
-    assert json.loads((tmp_path / "FIGURES").read_text())[0]["note"] == "quick"
-    printed = capsys.readouterr().out.splitlines()
-    assert "others used 7 % of the machine" in printed[0]
-    assert "MISSED" in printed[1]
+    monkeypatch.setattr(rows, "ROWS", tmp_path / "out" / "rows.json")
+    report = Report("quick")
+    report.add(Row("c10d table", 8, 1.0, 2.0, "ms", 3, note="slow"), 7.04)
+    report.measure(lambda: [Row("idle registry", 8, 300.0, 300.0, "MB", 1)])
+    one, other = json.loads((tmp_path / "out" / "rows.json").read_text())
+    assert (one["note"], one["others_percent"], other["note"]) == ("quick, slow", 7.0, "quick")
+    assert "others used 7 % of the machine" in capsys.readouterr().out
 
 
 def test_an_unknown_mode_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,9 +168,24 @@ def test_an_unknown_mode_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         program.main()
 
 
+def test_an_unknown_part_is_refused() -> None:
+    with pytest.raises(SystemExit, match="no part is called 'page'; there are start, registry"):
+        program.main("page")
+
+
+def test_without_a_browser_the_wheel_alone_is_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(browser, "CHROMIUM", "/nowhere/chromium")
+    (work,) = program.PARTS["pages"](quick=True)
+    assert "the page needs /nowhere/chromium: apt install chromium" in capsys.readouterr().out
+    [made] = work()
+    assert 0.01 < made.median < 0.2
+
+
 def test_a_round_that_never_ended_is_said_and_not_counted() -> None:
-    made = row("c10d", 64, "assembly", [900.0, float("inf"), 1100.0], note="bare")
-    assert (made.median_ms, made.rounds) == (1000.0, 2)
+    made = row("c10d", 64, [900.0, float("inf"), 1100.0], note="bare")
+    assert (made.median, made.rounds) == (1000.0, 2)
     assert made.note == "1 of 3 rounds never ended; bare"
     with pytest.raises(statistics.StatisticsError, match="c10d at 64 nodes: 1 of 1 rounds never"):
-        row("c10d", 64, "assembly", [float("inf")])
+        row("c10d", 64, [float("inf")])

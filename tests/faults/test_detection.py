@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from bench.agents import TOLD
 from tests.support.cluster import cluster
 from tests.support.launching import BIN, launch, launching, processes_with
 from tests.support.netlab import Lab
@@ -44,6 +43,18 @@ while True:
     (folder / f".alive-{rank}").write_text(str(time.monotonic()))
     (folder / f".alive-{rank}").replace(folder / f"alive-{rank}")
     time.sleep(0.02)
+"""
+# Writes down when it is told to stop.
+TOLD = """
+import os, pathlib, signal, sys, time
+folder, rank = pathlib.Path(sys.argv[1]), os.environ["NODE_RANK"]
+def told(*_):
+    (folder / f".{rank}").write_text(str(time.monotonic()))
+    (folder / f".{rank}").rename(folder / f"told-{rank}")
+    sys.exit(0)
+signal.signal(signal.SIGTERM, told)
+(folder / f"up-{rank}").touch()
+signal.pause()
 """
 
 
