@@ -34,11 +34,7 @@ from tests.rooms.removing import (
 )
 
 PRODUCT = ("rendezvous", "worker", "launcher", "features", "rdzv")
-REFERENCES = (
-    "tests.test_docs",
-    "tests.rendezvous.test_messages",
-    "tests.worker.test_frameworks_page",
-)
+REFERENCES = ("tests.test_docs", "tests.worker.test_frameworks_page")
 """The modules that write the generated lists (`make reference`)."""
 HELP = (
     *(("--help",), ("launch", "--help"), ("launch", "--help-all"), ("status", "--help")),

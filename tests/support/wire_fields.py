@@ -1,10 +1,10 @@
-"""The fields of all messages, as `tests/wire/fields.txt` keeps them, and those of a feature as
-`tests/features/NAME/wire/fields.txt`: peers of one protocol number have to understand each other,
-so within a number a field is only ever added, with a default.
+"""The fields of all messages: peers of one protocol number have to understand each other, so within
+a released number a field is only ever added, with a default.
 
-`make reference` writes the files. Before the first release it may say anything; from then on it
-refuses to leave out or change a line unless `PROTOCOL` has been raised. `python -m
-tests.support.wire_fields --release` marks the number as released.
+`python -m tests.support.wire_fields`, a step of each release, writes them to
+`tests/wire/fields.txt`, and those of a feature to `tests/features/NAME/wire/fields.txt`; it refuses
+to leave out or change one unless `PROTOCOL` has been raised. Before the first release there are no
+such files.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ _RAISE = "raise PROTOCOL in rendezvous/wire/protocol.py, and describe the change
 _RAISE_JOURNAL = "raise JOURNAL in rendezvous/registry/journal.py, and describe it in CHANGELOG.md"
 
 
+_HEAD = f"protocol {PROTOCOL}"
 _VERSION = "journal version"
 _EVENTS = {kind.__name__ for kind in get_args(get_args(events.Event)[0])}
 _PARTS = (Wire, Greeting, events.NodeEvent)
@@ -156,30 +157,24 @@ def _changes_of_journal(known: Mapping[str, str], now: Mapping[str, str]) -> lis
     return [f"{name} is another one: {_RAISE_JOURNAL}" for name in differ]
 
 
-def read_known(folder: Path = FOLDER) -> tuple[int, bool, dict[str, str]]:
-    """The protocol of the file, whether it is released, and the fields."""
-    head, *lines = (folder / "fields.txt").read_text("utf-8").splitlines()
-    _, number, state = head.split(" ", 2)
-    return int(number), state == "released", dict(line.split(": ", 1) for line in lines)
+def read_released(folder: Path = FOLDER) -> dict[str, str]:
+    """The fields that the last release had, if its protocol is the one of now; else nothing."""
+    file = folder / "fields.txt"
+    if not file.exists():
+        return {}
+    head, *lines = file.read_text("utf-8").splitlines()
+    return dict(line.split(": ", 1) for line in lines) if head == _HEAD else {}
 
 
-def main(*, release: bool) -> None:
+def main() -> None:
     """Write the files, unless a released number forbids it."""
     for folder in FOLDERS:
-        _write(folder, all_fields(folder), release=release)
-
-
-def _write(folder: Path, fields: Mapping[str, str], *, release: bool) -> None:
-    file, is_released = folder / "fields.txt", False
-    if file.exists():
-        number, is_released, known = read_known(folder)
-        is_released &= number == PROTOCOL
-        if is_released and (wrong := changes(known, fields)):
+        found = all_fields(folder)
+        if wrong := changes(read_released(folder), found):
             sys.exit("\n".join(wrong))
-    state = "released" if release or is_released else "unreleased"
-    lines = [f"protocol {PROTOCOL} {state}", *(f"{k}: {v}" for k, v in fields.items())]
-    file.write_text("\n".join(lines) + "\n", "utf-8")
+        lines = [_HEAD, *(f"{name}: {about}" for name, about in found.items())]
+        (folder / "fields.txt").write_text("\n".join(lines) + "\n", "utf-8")
 
 
 if __name__ == "__main__":
-    main(release="--release" in sys.argv[1:])
+    main()
