@@ -11,7 +11,7 @@ import re
 import shlex
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +23,7 @@ from launcher.state.launch_record import LaunchRecord
 from launcher.state.state_dir import StateDir
 from launcher.symmetric.claim import Host
 from rendezvous.feature import declared
-from rendezvous.talk.credentials import RunKeys, registry_credential
+from rendezvous.talk.credentials import RunKeys, metrics_credential, registry_credential
 from rendezvous.talk.join_string import (
     JoinString,
     RegistryPlace,
@@ -66,6 +66,15 @@ SILENT = {
     *("endure_closed_streams", "log_to_stderr", "check", "save", "tell_group", "execv"),
 }
 """Those whose result is None."""
+UNTOLD = {
+    *("hide_memory", "pthread_sigmask", "log_to_file", "log_to_stderr", "begin_work", "check"),
+    "endure_closed_streams",
+}
+"""Those that are no part of what a command asks for; each has tests of its own."""
+SECRET = {"run_agent", "launch"}
+"""Those before which the process hides its memory."""
+USUAL = ("environ", "world", "given")
+"""Arguments that are the same each time, or have a test of their own."""
 
 
 def secret_of(number: int) -> bytes:
@@ -82,13 +91,17 @@ class Course:
     """A state folder with skewed runs, and commands that are called in it.
 
     Attributes:
-        lines: Each command line, what it asked of whom, what it printed and its exit code.
+        lines: Each command line, what it asked of whom, what it printed, and its exit code where
+            that is not the one of whom it asked.
     """
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self.root = folder, folder / "state"
         self.lines: list[str] = []
         self._codes = itertools.count(101)
+        self._asked: list[str] = []
+        self._code = 0
+        self._shown: set[tuple[str, ...]] = set()
         self.raises: dict[str, Exception] = {}
         self.addresses: tuple[str, ...] = ("127.0.0.1", "10.4.0.7")
         """Of this machine."""
@@ -146,8 +159,14 @@ class Course:
                 given = {"words": args[1][args[1].index("_replay") :]}
             if signature is not None:
                 given = signature.bind(*args, **kwargs).arguments
-            words = " ".join(f"{key}={self._said(key, value)}" for key, value in given.items())
-            self.add(f"  {name} {words}".rstrip())
+            assert given.get("environ", os.environ) is os.environ
+            said = {key: self._said(value) for key, value in given.items() if key not in USUAL}
+            words = " ".join(f"{key}={one}" for key, one in said.items() if one)
+            if name in SECRET and "launch" not in self._asked:
+                assert "hide_memory" in self._asked
+            self._asked.append(name)
+            if name not in UNTOLD:
+                self.add(f"  {name} {words}".rstrip())
             if name in self.raises:
                 raise self.raises[name]
             return None if name in SILENT else self._answer(name)
@@ -164,33 +183,43 @@ class Course:
     def _answer(self, name: str) -> Any:
         if name == "take_join":
             return join_text(7)
-        return next(self._codes)
+        self._code = next(self._codes)
+        return self._code
 
     def _ground(self, root: Path, view: object, url: object, *, acts: bool) -> Iterator[str]:
-        self.add(f"  ground {root} {self._said('view', view)} {url} acts={acts}")
+        self.add(f"  ground {self._said(view)} {url or ''} {'acts' * acts}".rstrip())
         yield "the ground"
-        self.add("  ground is left")
 
-    def _said(self, key: object, value: Any) -> str:
-        if key == "environ":
-            return "environ" if value is os.environ else "?"
-        if callable(value):
-            return "callable"
+    def _said(self, value: Any) -> str:
+        """Nothing of what is as usual."""
+        if value in (None, False, "", {}, (), self.root) or callable(value):
+            return ""
         if isinstance(value, dict):
-            return str({name: value[name] for name in sorted(value)})
+            said = {name: self._said(value[name]) for name in sorted(value)}
+            return ", ".join(f"{name}={one}" for name, one in said.items() if one)
+        if isinstance(value, ViewString):
+            return f"view({value.place.port} {value.run})"
+        if isinstance(value, Exception):
+            return type(value).__name__
+        if isinstance(value, RegistryString):
+            return f"registry({value.place.port})"
         if isinstance(value, StateDir):
-            return str(value.path)
+            return value.run
         if isinstance(value, BaseModel):
             given = value.model_dump(exclude_defaults=True)
-            return f"{type(value).__name__}{given}"
+            return str({name: one for name, one in given.items() if name != "state_dir"})
+        if is_dataclass(value) and not isinstance(value, JoinString):
+            usual = {one.name: one.default for one in fields(value)}
+            given = {name: getattr(value, name) for name in usual}
+            return str({name: one for name, one in given.items() if one != usual[name]})
         if isinstance(value, JoinString):
-            where = f"{value.place.addresses}:{value.place.port} {value.place.trust}"
-            return f"join({where} {value.run} {value.launch_id} {value.slot}.{value.generation})"
+            return f"join({value.place.port} {value.run} {value.slot}.{value.generation})"
         return f"{value!r}"
 
     def add(self, words: object) -> None:
         """One line; the folder has one name, and a secret word is what can be read in it."""
         text = _WORD.sub(_read, one_line(words).replace(str(self.folder), "/f"))
+        text = _METRICS.sub(_whose, text)
         text = re.sub(r"\d{3} characters", "many characters", text)  # as it is compressed
         self.lines.append(re.sub(r" at 0x[0-9a-f]+", "", text))
 
@@ -199,13 +228,20 @@ class Course:
         told = {key: value.replace(str(self.folder), "/f") for key, value in (env or {}).items()}
         given = "".join(f"{key}={value} " for key, value in told.items() if len(value) < 60)
         self.add(f"$ {given}rdzv {line}")
+        self._asked, self._code = [], 0
         defaults = {"RDZV_STATE_DIR": str(self.root)}
         result = rdzv(*shlex.split(line), env=defaults | (env or {}))
+        assert isinstance(result.exception, SystemExit | None), result.output
         for name, text in (("out", result.stdout), ("err", result.stderr)):
-            shown = text.splitlines()
+            shown = [each for each in text.splitlines() if each.strip() and not _SEE.search(each)]
+            if name == "err" and shown and tuple(shown) in self._shown:
+                shown = [" ".join(shown[0].split()[:4]) + " ... (as above)"]
+            elif name == "err":
+                self._shown.add(tuple(shown))
             for each in shown[:2] if brief else shown:
                 self.add(f"  {name}: {each}")
-        self.add(f"  exit {result.exit_code}")
+        if result.exit_code != self._code:
+            self.add(f"  exit {result.exit_code}")
 
     def each(self, lines: str) -> None:
         """Each of them."""
@@ -213,7 +249,19 @@ class Course:
             self.run(line.strip())
 
 
+_SEE = re.compile(r" see rdzv [a-z ]+ --help$")
+"""What stands below every wrong command line."""
 _WORD = re.compile(r"rdzv(?:tok|reg|view)?1-[\w-]{60,}")
+
+
+_METRICS = re.compile(r"\bm\.[\w-]{43}")
+
+
+def _whose(found: re.Match[str]) -> str:
+    """Name whose registry a credential for /metrics is of: a run's, or the standing one's."""
+    admins = {number: registry_credential(secret_of(number)).sha256() for number in range(10)}
+    known = {metrics_credential(admin).text(): number for number, admin in admins.items()}
+    return f"metrics of registry {known[found[0]]}"
 
 
 def _read(found: re.Match[str]) -> str:
@@ -223,12 +271,15 @@ def _read(found: re.Match[str]) -> str:
         return f"token({parse_group_token(word).hex()})"
     if word.startswith("rdzvview1-"):
         view = ViewString.parse(word)
-        return f"{view} {view.read.text()} {view.logs.text()}"
+        keys = RunKeys(secret_of(int(view.launch_id[1])), view.run, view.launch_id)
+        assert (view.read.text(), view.logs.text()) == (keys.read.text(), keys.logs.text())
+        return f"view({view.place.port} {view.run})"
     if word.startswith("rdzvreg1-"):
         registry = RegistryString.parse(word)
-        proof = len(registry.place.proof) > 9
-        place = replace(registry.place, proof=b"")
-        return f"{place} {proof} {registry.credential} {registry.credential.text()}"
+        known = {registry_credential(secret_of(number)).text() for number in (4, 7, 9)}
+        assert registry.credential.text() in known
+        place = registry.place
+        return f"registry({place.addresses} {place.trust} replicas={place.replicas})"
     return "join"
 
 
