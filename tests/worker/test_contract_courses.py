@@ -1,13 +1,14 @@
 """What each framework's launcher is given for skewed nodes is as in `contract_courses.txt`.
 
-Of the middle one of three nodes (see `tests.worker.skewed`): all in which its contract is not that
-of `command`; then where those of the first and the last node, of a start after a restart and of a
-user's own environment are not that of the middle one. Who changes a contract writes the file anew
-(`make reference`), and reads in the diff what else has changed.
+Of the middle one of three nodes (see `tests.worker.skewed`): all in which its contract is neither
+that of `command` nor one of its framework that was shown before; then where those of the first and
+the last node, of a start after a restart and of a user's own environment are not that of the middle
+one. A node's own folder is `<own>`. Who changes a contract writes the file anew (`make reference`).
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
@@ -40,6 +41,7 @@ PATHS = Paths(
     scratch="/run/scratch",
 )
 MIDDLE = 1
+WITHHELD = "withheld"
 AGAIN = RestartFacts(restarts=2, max_restarts=6, replacements=1, last_failure="node 2 failed")
 DEVICES = NodeDevices(("eth2", "eth21", "lo"), ("mlx5_1", "mlx5_10"))
 THEIRS = {
@@ -88,6 +90,8 @@ class Contracts:
     def __init__(self, **options: Any) -> None:
         self.lines: list[str] = []
         self.options = options
+        self._notes: set[str] = set()
+        self._before: dict[str, list[dict[str, str]]] = {}
 
     def shows(
         self,
@@ -103,20 +107,30 @@ class Contracts:
         only of the first node."""
         given = ProgramOptions(framework, **(self.options | options))
         own: dict[str, str] = {}
+        before = self._before.setdefault(framework, [])
         for what, made in [*SITUATIONS.items()][: 2 if briefly else None]:
-            self.lines.append(f"* {what or ' '.join([framework + ':', *command])}")
+            title = f"* {what or ' '.join([framework + ':', *command])}"
             plain = _values(made(("prog",), table, ProgramOptions("command")))
             try:
                 found = _values(made(command, table, given))
             except RdzvError as exc:
-                self.lines.append(f"! {type(exc).__name__} {one_line(exc)}")
+                self.lines += [title, f"! {type(exc).__name__} {one_line(exc)}"]
                 break
-            known = [*([] if whole else [plain]), *([own] if own else [])]
-            for name in sorted({*found, *plain, *own}):
-                value = found.get(name)
-                if all(value != each.get(name) for each in known):
-                    self.lines.append(f"{name} {'none' if value is None else value}")
+            known = [own] if own else [*([] if whole else [plain]), *before]
+            more = [plain] if own and not whole else []
+            lines = [
+                f"{name} {found.get(name, 'none')}".rstrip()
+                for name in sorted({*found, *plain, *own})
+                if all(found.get(name) != each.get(name) for each in (*known, *more))
+                if found.get(name) != WITHHELD and name not in self._notes
+            ]
+            self._notes |= {name for name in found if name.startswith("note: ")}
+            lines = [
+                line for line in lines if not line.startswith("note: ") or line[-5:] != " none"
+            ]
+            self.lines += [title, *lines] if lines or not what else []
             own = own or found
+        before.append(own)
         return self
 
 
@@ -143,17 +157,19 @@ def _made(
 
 
 def _values(made: Contract) -> dict[str, str]:
-    """All that a contract says, by names."""
+    """All that a contract says, by names; what is withheld of `command`'s in one line."""
     why = {one.name: one for one in made.explained}
     found = {"argv": " ".join(made.argv) or "none: it serves node 0's"}
     for name, value in made.variables.items():
         found[f"variable {name}"] = f"{value} ({why[name].reason})"
-    for name, value in made.withheld.items():
+    for name in made.withheld:
         marks = ", given" * (name in made.variables) + ", not removed" * (name not in made.removed)
-        found[f"variable {name}"] = f"{value} (withheld{marks})"
+        words = f"withheld{marks}"
+        found.setdefault(f"variable {name}", WITHHELD)
+        found[words] = " ".join(filter(None, (found.get(words), name)))
     found |= {f"kept {one.name}": f"{one.kept}" for one in made.explained if one.kept}
     found["removed"] = " ".join(sorted(made.removed - {*SECRET_VARIABLES, *made.withheld}))
-    found |= {f"note {number}": one_line(words) for number, words in enumerate(made.notes)}
+    found |= {f"note: {one_line(words)}": "" for words in made.notes}
     found |= {f"need {number}": need_words(need) for number, need in enumerate(made.needs)}
     if made.forks is not None:
         found |= {"forks": f"{' '.join(made.forks.words)} {made.forks.variables}"}
@@ -163,7 +179,10 @@ def _values(made: Contract) -> dict[str, str]:
             found[f"fork {number}"] = " ".join(words)
     for name in ("nccl_log", "port", "path_first", "fatal_workers"):
         found[name] = str(getattr(made, name))
-    return found
+    return {name: _OWN.sub("<own>", value) for name, value in found.items()}
+
+
+_OWN = re.compile(r"/(?:run|logs)/node-\d")
 
 
 SITUATIONS: Mapping[str, Callable[[Sequence[str], EndpointTable, ProgramOptions], Contract]] = {
@@ -246,7 +265,7 @@ def once_on_each_node() -> Contracts:
 
 def led_by_rank_0() -> Contracts:
     """Launchers that reach the other nodes through the agents."""
-    told = Contracts(nccl_log="on")
+    told = Contracts()
     for framework, command in (
         ("openmpi", ("prog", "-x")),
         ("openmpi", ("mpirun", "-np", "4", "prog")),
