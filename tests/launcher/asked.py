@@ -45,8 +45,12 @@ class Asking:
         shown = text.replace(str(self.root), "/state")
         with contextlib.suppress(ValueError, TypeError):
             found = json.loads(shown)
-            rows = found.items() if isinstance(found, dict) else enumerate(found)
-            shown = "\n".join(f"JSON {key}: {json.dumps(one)}" for key, one in rows)
+            if isinstance(found, dict) and "message" in found and "retryable" in found:
+                shown = f"JSON {found['code']}: {found['message']} [{found['hint']}]"
+                shown += " retryable" * found["retryable"]
+            else:
+                rows = found.items() if isinstance(found, dict) else enumerate(found)
+                shown = "\n".join(f"JSON {key}: {json.dumps(one)}" for key, one in rows if one)
         self.lines += [f"{mark} {line}".rstrip() for line in shown.splitlines()]
 
 

@@ -100,22 +100,29 @@ def _plan(site: Site, given: dict[str, Any]) -> Plan:
     return plan_of(*words, site=site, environ=ENVIRON, **given)
 
 
-def _values(plan: Plan) -> list[str]:
-    lines = [
-        f"{name} {value}"
+def _values(plan: Plan, shown: dict[str, str]) -> list[str]:
+    """Of three slots and of the run: what is not as it was shown last."""
+    found = [
+        (name, str(value))
         for slot, generation in ((0, 1), (2, 3), (5, 4))
         if slot < plan.slots
         for run in [plan.submission(slot, generation)]
-        for name, value in {"source": run.source, "name": run.name, **run.variables}.items()
+        for name, value in {"source": run.source, **run.variables}.items()
     ]
-    lines += [f"limit {name} {value}" for name, value in plan.limits() if value is not None]
-    lines += [f"{plan.nnodes} {plan.slots} {plan.processes} {plan.passed} {plan.not_passed}"]
+    found += [(f"limit {name}", str(value)) for name, value in plan.limits() if value is not None]
+    found += [("size", f"{plan.nnodes} {plan.slots} {plan.processes}")]
+    found += [("passed", f"{plan.passed} {plan.not_passed}")]
+    lines = []
+    for name, value in found:
+        if shown.get(name) != value:
+            lines.append(f"{name} {value}")
+        shown[name] = value
     return lines
 
 
 def plans() -> Told:
     """Each value of a worker run, here and elsewhere, with all options and with none."""
-    told = Told()
+    told, shown = Told(), dict[str, str]()
     for name, site, changes in (
         ("far, all", FAR, {}),
         ("far, no local node, shrinks", FAR, {"local_node": False, "on_node_loss": "shrink"}),
@@ -125,7 +132,7 @@ def plans() -> Told:
         ("far, least", FAR, {"nnodes": "3"}),
     ):
         plan = _plan(site, changes if "least" in name else ALL | changes)
-        told.tries(name, _values, plan)
+        told.tries(name, _values, plan, shown)
         told.tries("without effect", without_effect, plan)
         told.tries("on a loss", lambda of: list(loss_lines(of)), plan)
         told.tries("on a loss", lambda of: list(loss_lines(of, owns_registry=False)), plan)

@@ -321,8 +321,7 @@ async def whole(course: Course) -> None:
     course.add(f"{entry.name_length}; {sorted(entry.variables)}; {course.scheduler.poll_seconds:g}")
     course.add(f"{course.scheduler.finds} {course.scheduler.keeps_logs} {profile.at_once}")
     course.add(f"in {course.runner._cwd}: {course.runner._environ}")
-    for slot in (1, 2):
-        await _of_one(course, slot)
+    await _of_one(course, 2)
     await _states(course)
     await _refusals(course)
 
