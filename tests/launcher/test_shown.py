@@ -57,7 +57,6 @@ def dry_run(scheduler: str) -> Shown:
     words += f" --nproc-per-node {COUNTS} --rdzv-id r17 --max-restarts 4 --lease 12.5"
     spec = (specs_folder() / scheduler_entry(scheduler).spec).read_text()
     needed = ({"IMAGE": "registry/image:tag"} if "<<IMAGE" in spec else {}) | settings_of(scheduler)
-    needed.pop("HOST", None)  # it is of the file
     given = [word for name, value in needed.items() for word in ("--set", f"{name}={value}")]
     argv = [
         *words.split(),
@@ -70,10 +69,6 @@ def dry_run(scheduler: str) -> Shown:
         "two words",
     ]
     with tempfile.TemporaryDirectory() as folder:
-        hosts = Path(folder, "hosts")
-        hosts.write_text("".join(f"n{9 - number}\n" for number in range(5)))
-        if scheduler == "ssh":
-            argv[1:1] = ["--no-local-node", "--hostfile", str(hosts)]
         shown = rdzv(*argv, env={"RDZV_STATE_DIR": folder}).output.replace(folder, "/state")
     shown = shown.replace(str(specs_folder()), "/specs").replace(str(Path.cwd()), "/here")
     if scheduler != "slurm":
@@ -176,8 +171,14 @@ def _printed(what: RenderableType) -> str:
     return stream.getvalue()
 
 
+STORED = ("kubernetes", "local", "ssh")
+"""Schedulers whose spec `data/specs` has, as it is filled in."""
 SHOWN: dict[str, Show] = {
-    **{f"dry_run_{name}": functools.partial(dry_run, name) for name in known_schedulers()},
+    **{
+        f"dry_run_{name}": functools.partial(dry_run, name)
+        for name in known_schedulers()
+        if name not in STORED
+    },
     **{
         one.__name__: one
         for one in (
