@@ -418,8 +418,16 @@ def test_a_standard_stream_that_fails_leads_to_nowhere(
 ) -> None:
     """A launch goes on and says so where it can; other commands end with the stream's name."""
     calls: list[Any] = []
+
+    def noted(name: str) -> Callable[..., int]:
+        def call(*given: Any) -> int:
+            calls.append((name, *given))
+            return 9
+
+        return call
+
     for name in ("open", "dup2", "close", "write"):
-        monkeypatch.setattr(os, name, lambda *given, name=name: calls.append((name, *given)) or 9)
+        monkeypatch.setattr(os, name, noted(name))
     kind = streams._NamedStream if raises else streams._EnduringStream
     stream = kind(cast(Any, _Full()), fd)
     if raises:

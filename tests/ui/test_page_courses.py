@@ -217,8 +217,8 @@ async def _ask(made: Course, door: PageDoor, session: str | None, *asked: tuple[
         shown = rest[1] if len(rest) > 1 else {}
         answer = await door.ask(method, path, session, body, **shown)
         heads = {name: answer.headers[name] for name in names if name in answer.headers}
-        heads = {name: one for name, one in heads.items() if one != "application/json"} or ""
-        made.tell("ask", f"{method} {path} {body or ''!r}: {answer.status} {heads}".rstrip())
+        heads = {name: one for name, one in heads.items() if one != "application/json"}
+        made.tell("ask", f"{method} {path} {body or ''!r}: {answer.status} {heads or ''}".rstrip())
         text = answer.body.decode("utf-8", "replace")
         if path.endswith(("app.js", "app.css", "/")):
             text = f"{len(text) > 1_000}"

@@ -110,12 +110,17 @@ class Contracts:
         before = self._before.setdefault(framework, [])
         for what, made in [*SITUATIONS.items()][: 2 if briefly else None]:
             title = f"* {what or ' '.join([framework + ':', *command])}"
-            plain = _values(made(("prog",), table, ProgramOptions("command")))
+            of_command = made(("prog",), table, ProgramOptions("command"))
+            plain = _values(of_command)
             try:
-                found = _values(made(command, table, given))
+                contract = made(command, table, given)
+                found = _values(contract)
             except RdzvError as exc:
                 self.lines += [title, f"! {type(exc).__name__} {one_line(exc)}"]
                 break
+            for name, value in contract.withheld.items():
+                if of_command.variables.get(name) != value:
+                    found[f"variable {name}"] = f"{value} (withheld)"
             known = [own] if own else [*([] if whole else [plain]), *before]
             more = [plain] if own and not whole else []
             lines = [
@@ -164,9 +169,8 @@ def _values(made: Contract) -> dict[str, str]:
         found[f"variable {name}"] = f"{value} ({why[name].reason})"
     for name in made.withheld:
         marks = ", given" * (name in made.variables) + ", not removed" * (name not in made.removed)
-        words = f"withheld{marks}"
         found.setdefault(f"variable {name}", WITHHELD)
-        found[words] = " ".join(filter(None, (found.get(words), name)))
+        found[f"withheld{marks}"] = f"{found.get(f'withheld{marks}', '')} {name}".strip()
     found |= {f"kept {one.name}": f"{one.kept}" for one in made.explained if one.kept}
     found["removed"] = " ".join(sorted(made.removed - {*SECRET_VARIABLES, *made.withheld}))
     found |= {f"note: {one_line(words)}": "" for words in made.notes}
