@@ -130,11 +130,13 @@ class RegistryProcess:
     async def close(self) -> None:
         """End it, one that is being started as well, and close its socket."""
         self.let_go()
-        async with self._starting:
-            if self._child is not None:
-                await self._child.end(_KILL_SECONDS)
-                self._child = None
-        self.socket.close()
+        try:
+            async with self._starting:
+                if self._child is not None:
+                    await self._child.end(_KILL_SECONDS)
+                    self._child = None
+        finally:
+            self.socket.close()
 
 
 @dataclass(eq=False, repr=False)

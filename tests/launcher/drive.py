@@ -110,6 +110,8 @@ class Drive(Outer):
         if self._task is not None and self._task.done():
             self._task.result()
             assert self.calls == [], "nothing of it waits any more"
+            assert self.unclosed == [], "all is closed"
+            assert self.of("close board"), "the board as well"
             assert all(one.done() for one in self.loop._tasks), "and nothing goes on"
         return self.told[before:]
 

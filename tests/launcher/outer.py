@@ -181,6 +181,7 @@ class Outer(Machine):
         breaks: The error that a kind of thing comes to that is answered at once, until it is taken
             away.
         drawn: The number of which pauses are made, 0 to 1.
+        unclosed: What the launch has to close before its end.
     """
 
     def __init__(self, what: Facts, former: Former | None, left: tuple[Left, ...]) -> None:
@@ -189,6 +190,7 @@ class Outer(Machine):
         self.calls: list[Call] = []
         self.breaks: dict[str, Exception] = {}
         self.drawn = 0.0
+        self.unclosed: list[object] = []
         self.loop = VirtualLoop(pytest.fail)
         starters = [what.here, what.others, *(one.starter for one in left)]
         self._schedulers = {one.name: _scheduler(self, one) for one in starters[::-1] if one}
@@ -234,6 +236,19 @@ class Outer(Machine):
         """The calls of these kinds that wait."""
         kinds = (kind,) if isinstance(kind, str) else kind
         return [one for one in self.calls if one.kind in kinds and key in (None, one.key)]
+
+    def opens(self, what: object) -> Callable[[], Any]:
+        """Something is to be closed before the end; returns what closes it."""
+        self.unclosed.append(what)
+
+        async def close() -> None:
+            self.closed(what)
+
+        return close
+
+    def closed(self, what: object) -> None:
+        """It was closed, maybe again."""
+        self.unclosed[:] = [one for one in self.unclosed if one is not what]
 
     def break_off(self, kind: str, key: Key | None = None) -> None:
         """Tell that something is asked no longer; that of a process ends with it."""
@@ -286,6 +301,9 @@ class Outer(Machine):
         return "n3wl4unch1"
 
     def client(self, *_: object) -> Any:
+        """See the base class; who dials a registry closes both schedulers as well."""
+        for one in (self.prepared.here, self.prepared.others):
+            one.close = self.opens(one)  # type: ignore[method-assign]
         return _client(self)
 
     def words_keeper(self, *_: object) -> Any:
@@ -298,7 +316,10 @@ class Outer(Machine):
         """See the base class; at the port of a former launch it is `open former`."""
         former = exact and self.folder.record() is not None
         self.tell("open former" if former else "listen")
-        return SimpleNamespace(getsockname=lambda: ("", port), close=lambda: None)
+        made = SimpleNamespace(getsockname=lambda: ("", port))
+        self.unclosed.append(made)
+        made.close = lambda: self.closed(made)
+        return made
 
     def configure(self, *_: object, **__: object) -> RegistryPlace:
         return RegistryPlace((), 0, "plain", b"")
@@ -393,7 +414,7 @@ def _client(outer: Outer) -> Any:
         if broken:
             raise Unavailable("they broke off")
 
-    return SimpleNamespace(
+    made = SimpleNamespace(
         base="https://registry",
         lines=SimpleNamespace(is_elsewhere=lambda base: False),
         create=lambda run, spec: outer.ask("create run", of=spec),
@@ -404,8 +425,9 @@ def _client(outer: Outer) -> Any:
         checks=checks,
         ask=lambda *_: outer.ask("send secrets"),
         events=events,
-        close=_at_once,
     )
+    made.close = outer.opens(made)
+    return made
 
 
 class _Ledger(Ledger):

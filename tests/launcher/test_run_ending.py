@@ -166,6 +166,7 @@ LAUNCH: Steps = {
     "cancelled-soon": ("cancel run", status(phase=Phase.RUNNING)),
     "submit-fails": ("submit", UNEXPECTED),
     "find-fails": ("find", UNEXPECTED),
+    "cancel-fails": ("cancel run", KeyError("later")),
     "killed": ends(result("program_failed", 129, slot=1)),
     "ends-128": ends(result("program_failed", 128, slot=1)),
     "known-preempted": ends(result("preempted", 88, slot=1)),
@@ -254,6 +255,7 @@ GONE, FAULT = "missed 1 missed closed", "close board; end KeyError('x')"
         ("submitting", "submit-fails", "cancel run its launcher failed: KeyError('x')"),
         ("submitting", "submit-fails cancelled-left", "find"),
         ("submitting", f"submit-fails cancelled-left {GONE}", FAULT),
+        ("submitting", f"submit-fails cancel-fails {GONE}", FAULT),  # the first one
         ("submitting", "end submit-fails", "find"),
         ("submitting", "end submit-fails find-fails", ""),
         ("submitting", "end submit-fails find-fails 1", "0.2: find"),  # an adapter is asked again
@@ -337,6 +339,19 @@ def test_of_two_that_were_preempted_the_one_of_the_result_comes_first() -> None:
     lost = [slot(number, its=NodeState.LOST) for number in (1, 2)]
     drive.end(*lost, result=result("node_lost", 86, slot=2))
     assert explained(drive) == ["2 preempted: taken 2", "1 preempted: taken 1"]
+
+
+def test_of_two_explanations_the_first_that_completes_the_result_is_written() -> None:
+    drive = Drive().running(ONE, TWO)
+    drive.wait(1.0)
+    for key in (ONE, TWO):
+        drive.described(key, SlotState.FAILED, preempted=True)
+    lost = [slot(number, its=NodeState.LOST) for number in (1, 2)]
+    drive.end(*lost, result=result("node_lost", 86, slot=2))
+    drive.answer("explain", over(result=result("preempted", 88, message="it was preempted")))
+    assert drive.all_open("explain") == []
+    then = "close board; write result preempted it was preempted; end"
+    assert drive.play("closed", LAUNCH, (*QUIET, "follow events"), then) == then
 
 
 def test_79_d13_nothing_begins_while_submissions_are_waited_for() -> None:

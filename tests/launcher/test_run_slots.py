@@ -90,6 +90,7 @@ def unwritable(drive: Drive, why: str) -> None:
 SENT = "wanted heard "
 UNREAD = "break off read last line"
 TOLD_101 = "note 101 gone; tell slot failed 101"
+STOPS = "say SIGTERM: ..."
 UNTOLD = "break off tell slot; break off submit"
 LEFT = "say worker run rdzv-n3wl4unch1-1-1 (slot 1, id 101) may still exist: error 500| ..."
 STUCK = "go-without 76 silent"
@@ -146,10 +147,14 @@ ENDED_BY = "close board; write result node_lost node 1 failed"
         # what another worker run has said already is not told, and nobody waits
         (SENT + "again", "try again"),
         (SENT + "busy heard again", "try again"),
+        # once it is told, a try is waited for again, as the first one is
+        (SENT + "busy heard signal", f"{STOPS}; cancel run SIGTERM at the launcher"),
+        (SENT + "busy heard signal submitted", "note 101; tell slot submitted 101"),
+        (SENT + "busy heard busy signal", f"{STOPS}; {UNTOLD}; cancel run SIGTERM at the launcher"),
         (SENT + "go-replaced heard2 again", "break off submit; find"),
         (SENT + "busy unwanted signal end", "break off cancel run; find"),
         (SENT + "signal busy", "break off submit"),
-        (SENT + "busy signal", f"say SIGTERM: ...; {UNTOLD}; cancel run SIGTERM at the launcher"),
+        (SENT + "busy signal", f"{STOPS}; {UNTOLD}; cancel run SIGTERM at the launcher"),
         (SENT + "end busy", "break off submit; find"),
         (SENT + "go-without busy", "break off submit; find"),
         (SENT + "busy go-without heard", "break off submit; find"),
