@@ -203,13 +203,17 @@ class _Reader:
                         await self._give()
             await self.finish()
         except RdzvError as exc:
-            await self._put({"source": self._name, "note": _in_full(exc)})
+            await self._fail(_in_full(exc))
         except OSError as exc:
-            note = f"it cannot be read: {exc.strerror}"
-            await self._put({"source": self._name, "note": note})
+            await self._fail(f"it cannot be read: {exc.strerror}")
         finally:
             if flusher is not None:
                 flusher.cancel()
+
+    async def _fail(self, note: str) -> None:
+        """Give out what was read, and why nothing more comes."""
+        await self.finish()
+        await self._put({"source": self._name, "note": note})
 
     async def finish(self) -> None:
         """Nothing more comes: give out also what waits for more."""

@@ -166,6 +166,7 @@ LAUNCH: Steps = {
     "cancelled-soon": ("cancel run", status(phase=Phase.RUNNING)),
     "submit-fails": ("submit", UNEXPECTED),
     "find-fails": ("find", UNEXPECTED),
+    "create-fails": ("create run", UNEXPECTED),
     "cancel-fails": ("cancel run", KeyError("later")),
     "killed": ends(result("program_failed", 129, slot=1)),
     "ends-128": ends(result("program_failed", 128, slot=1)),
@@ -255,7 +256,7 @@ GONE, FAULT = "missed 1 missed closed", "close board; end KeyError('x')"
         ("submitting", "submit-fails", "cancel run its launcher failed: KeyError('x')"),
         ("submitting", "submit-fails cancelled-left", "find"),
         ("submitting", f"submit-fails cancelled-left {GONE}", FAULT),
-        ("submitting", f"submit-fails cancel-fails {GONE}", FAULT),  # the first one
+        ("begin", "create-fails cancel-fails closed", FAULT),  # the first one of two
         ("submitting", "end submit-fails", "find"),
         ("submitting", "end submit-fails find-fails", ""),
         ("submitting", "end submit-fails find-fails 1", "0.2: find"),  # an adapter is asked again

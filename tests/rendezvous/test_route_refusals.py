@@ -171,7 +171,8 @@ KEYS = DEMO.keys
          "there is no run 't.none' here, or it is not yours"),
         *(("GET", "/v1/runs/demo", shown, 404, NOT_YOURS)
           for shown in (OTHER.keys.admin, TENANT, DEMO.token(1))),
-        ("GET", "/v1/runs/demo", KEYS.look, 403, "a look credential cannot read the state of a run"),
+        ("GET", "/v1/runs/demo", KEYS.look, 403,
+         "a look credential cannot read the state of a run"),
         ("DELETE", "/v1/runs/demo", KEYS.read, 403, "a read credential cannot change a run"),
         ("GET", "/v1/runs/demo/words", KEYS.look, 403,
          "a look credential cannot read the output of a run"),

@@ -187,19 +187,22 @@ async def test_what_a_person_asks_for_reaches_the_slot_of_the_node(
     async with page_door(tmp_path, keys=keys) as door:
         assert await act(door, act="cancel", reason="enough") == (200, {"words": "it is cancelled"})
         words = {"words": f"run '{RUN}': it restarts"}
-        assert await act(door, act="restart") == (200, words)
+        assert await act(door, act="restart", reason="new data") == (200, words)
         words = {"words": f"run '{RUN}': it leaves"}
-        assert await act(door, act="drain", node=1, seconds=30.0) == (200, words)
+        drain: dict[str, Any] = {"act": "drain", "node": 1, "seconds": 30.0}
+        assert await act(door, **drain, reason="a fan") == (200, words)
+        for what in ({"act": "cancel"}, {"act": "restart"}, drain):
+            assert (await act(door, **what))[0] == 200
         assert (await act(door, act="drain", node=7))[0] == 404
         assert (await act(door, act="drain"))[0] == 400
     assert keys.admin is not None
     calls = zip(registry.asked, registry.credentials, strict=True)
     done = [call for call, text in calls if text == keys.admin.text() and call[0][:3] != "GET"]
     bodies = [body if isinstance(body, dict) else body.model_dump() for _, body in done]
-    assert [call.split()[0] for call, _ in done] == ["DELETE", "POST", "POST"]
+    assert [call.split()[0] for call, _ in done] == ["DELETE", "POST", "POST"] * 2
     assert bodies == [
-        {"reason": "enough"},
-        {"reason": "asked for on the page"},
+        *({"reason": "enough"}, {"reason": "new data"}, {"seconds": 30.0, "reason": "a fan"}),
+        *({"reason": "asked for on the page"}, {"reason": "asked for on the page"}),
         {"seconds": 30.0, "reason": "asked for on the page"},
     ]
 

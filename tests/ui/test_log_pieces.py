@@ -16,7 +16,7 @@ from launcher.state.state_dir import StateDir
 from launcher.ui import log_pieces as module
 from launcher.ui.log_pieces import chosen_of, log_pieces
 from launcher.ui.told import End
-from rendezvous.wire.errors import BadRequest
+from rendezvous.wire.errors import BadRequest, NotFound
 from rendezvous.wire.log_view import MAX_GREPS, MAX_LINES
 from rendezvous.wire.run import Phase
 from tests.launcher.test_board import run_status, slot
@@ -166,6 +166,34 @@ async def test_a_log_that_cannot_be_read_is_said_beside_the_others(tmp_path: Pat
     assert {"source": "node-0", "lines": ["fine"]} in pieces
     assert {"source": "node-1", "note": "it cannot be read: Is a directory"} in pieces
     assert pieces[-1] == {"over": True}
+
+
+@pytest.mark.parametrize(
+    ("error", "note"),
+    [
+        (NotFound("it is gone", hint="look"), "it is gone; look"),
+        (OSError(5, "Input/output error"), "it cannot be read: Input/output error"),
+    ],
+)
+@pytest.mark.parametrize("follow", [False, True])
+async def test_what_was_read_before_an_error_is_shown_before_it(
+    error: Exception, note: str, held: StateDir, monkeypatch: pytest.MonkeyPatch, *, follow: bool
+) -> None:
+    async def read(*, lines: int, follow: bool) -> AsyncIterator[str]:
+        yield "step 1"
+        yield "step 2"
+        raise error
+
+    monkeypatch.setattr(module.Which, "sources", lambda self: [Source("rank-0.log", "", read)])
+    async with page_door(held.path.parent) as door:
+        found = log_pieces(door.runs.viewed(RUN), Chosen(), 200, follow=follow)
+        pieces = [dict(await anext(found)), dict(await anext(found))]
+        await found.aclose()  # type: ignore[attr-defined]
+    held.release()
+    assert pieces == [
+        {"source": "rank-0", "lines": ["step 1", "step 2"]},
+        {"source": "rank-0", "note": note},
+    ]
 
 
 async def test_nothing_reads_on_once_nobody_looks_any_more(held: StateDir, tmp_path: Path) -> None:

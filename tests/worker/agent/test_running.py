@@ -537,9 +537,16 @@ def test_what_ends_last_has_nobody_read_a_progress_file_beyond_the_end() -> None
     assert bench.lives(lambda: asyncio.create_task(steps())) == GONE
 
 
-def test_what_nccl_uses_is_told_while_the_program_runs_and_its_trouble_when_asked_for() -> None:
+WITHHELD = replace(NCCL, variables={}, withheld=NCCL.variables)
+
+
+@pytest.mark.parametrize("contract", [NCCL, WITHHELD], ids=["seen", "withheld"])
+def test_what_nccl_uses_is_told_while_the_program_runs_and_its_trouble_when_asked_for(
+    contract: Contract,
+) -> None:
+    """Also where the launcher must not see the variable that names the file: its folder is made."""
     private: list[Path] = []
-    bench = Bench(NCCL, make_private=private.append)
+    bench = Bench(contract, make_private=private.append)
     bench.lives()
     assert private == [Path("/100%p logs/nccl-l"), Path("/logs")]
     assert inputs.NetworkSaid(7, USES_IB) in bench.fed
