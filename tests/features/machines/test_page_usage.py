@@ -20,6 +20,7 @@ GPUS = [
     GpuSample(index=0, utilisation=90, memory_used=3, memory_total=4),
     GpuSample(index=1, utilisation=100, memory_used=1, memory_total=4),
     GpuSample(index=2),
+    GpuSample(index=3, utilisation=20, memory_used=4, memory_total=4),
 ]
 
 
@@ -28,7 +29,7 @@ GPUS = [
     [
         (machine(load=2.0, memory_used=3, memory_total=12), [25, 25, None, None]),
         (machine(load=12.0, memory_used=3, memory_limit=4, memory_total=9), [150, 75, None, None]),
-        (machine(gpus=GPUS), [0, None, 95, 50]),
+        (machine(gpus=GPUS), [0, None, 70, 67]),
         (machine(cpus=0, load=1.0), [None, None, None, None]),
         (machine(load=2.0, age=121.0), [None, None, None, None]),
         (NodeMachine(slot=0), [None, None, None, None]),
@@ -49,7 +50,7 @@ def test_the_points_are_means_of_an_hour_and_the_slots_are_now() -> None:
     assert whole is not None
     assert new is not None
     assert len(whole["points"]) == MOST_POINTS
-    assert whole["points"][0] == [90.0, 50, None, 95, 50]
+    assert whole["points"][0] == [90.0, 50, None, 70, 67]
     assert new["points"] == whole["points"][-1:]
-    assert new["slots"] == {"0": [25, None, None, None], "3": [75, None, 95, 50]}
+    assert new["slots"] == {"0": [25, None, None, None], "3": [75, None, 70, 67]}
     assert store.since(MOST_POINTS + 2) is None

@@ -36,10 +36,10 @@ FACTS = Facts(
 GPUS = [
     GpuSample(
         index=n,
-        memory_used=(71 if n == 3 else 60) * GIB,
-        memory_total=80 * GIB,
-        utilisation=90 + n,
-        temperature=60 - n,
+        memory_used={3: 71, 6: 75}.get(n, 60) * GIB,
+        memory_total=(140 if n == 6 else 80) * GIB,
+        utilisation=90 + (5 * n + 2) % 8,
+        temperature=53 + 3 * n % 8,
     )
     for n in range(8)
 ]
@@ -67,7 +67,7 @@ def test_all_that_is_known_is_said_in_words() -> None:
         ["GPUs", "8 x NVIDIA H100 80GB HBM3"],
         ["GPU memory", "71 of 80 GiB on the fullest (GPU 3)"],
         ["GPU utilisation", "90 to 97 %"],
-        ["GPU temperature", "60 °C at most (GPU 0)"],
+        ["GPU temperature", "60 °C at most (GPU 5)"],
         ["RDMA", "2 x 400 Gb/sec InfiniBand"],
         ["RDMA", "not mlx5_2:1 (its state is DOWN)"],
         ["software", "torch 2.9.0, CUDA 12.8, NCCL 2.27.5, driver 570.86, Python 3.12.3, rdzv 1.2"],
@@ -86,8 +86,8 @@ def in_words(facts: Facts = NOTHING, **sample: Any) -> dict[str, str]:
     [
         ({"memory_used": 12 * GIB, "memory_total": 2015 * GIB}, "memory", "12 of 2015 GiB"),
         ({"gpus": GPUS[:1]}, "GPU memory", "60 of 80 GiB"),
-        ({"gpus": GPUS[:1]}, "GPU utilisation", "90 %"),
-        ({"gpus": GPUS[:1]}, "GPU temperature", "60 °C"),
+        ({"gpus": GPUS[:1]}, "GPU utilisation", "92 %"),
+        ({"gpus": GPUS[:1]}, "GPU temperature", "53 °C"),
         ({"gpus": [GpuSample(index=1, problem="lost")]}, "GPU trouble", "GPU 1: lost"),
         ({"gpu_problem": "NVML: no answer"}, "GPU trouble", "NVML: no answer"),
         ({}, "GPUs", "none"),

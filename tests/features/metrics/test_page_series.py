@@ -24,7 +24,7 @@ def state_of(*ranks: Rank) -> State:
     return cast(State, {"head": {"run": "llama"}, "parts": parts})
 
 
-WHOLE = state_of(rank_of(0, 44, loss=0.5), rank_of(8, 43, loss=1.5))
+WHOLE = state_of(rank_of(0, 44, loss=0.5), rank_of(8, 43, loss=1.5), rank_of(9, 46, loss=1.0))
 
 
 def told(state: State, *, by_rank: bool = False) -> dict[str, Metric]:
@@ -58,7 +58,7 @@ def test_few_names_of_metrics_have_series_those_of_most_ranks_first() -> None:
     [
         ([3.0], (3, 3, 3)),
         ([4.0, 1.0], (1, 2.5, 4)),
-        ([5.0, 1.0, 2.0], (1, 2, 5)),
+        ([2.0, 5.0, 1.0, 4.0], (1, 3, 5)),
         (["NaN", 1.0, 2.0], (1, 2, math.nan)),
         (["Infinity", "-Infinity", 2.0], (-math.inf, 2, math.inf)),
         (["NaN"], (math.nan, math.nan, math.nan)),

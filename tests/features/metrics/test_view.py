@@ -71,21 +71,22 @@ def test_the_slowest_rank_is_named_with_its_node() -> None:
     status = run_status(
         node(0, NodeState.RUNNING, node=1), node(1, NodeState.RUNNING, node=0, hostname="gpu-7")
     )
-    rows = [line(rank, 50, loss=1.0) for rank in range(3)] + [line(3, 20, loss=1.0)]
+    told = {0: (50, 1.0), 1: (20, 2.0), 2: (20, 9.0), 3: (20, 5.0), 4: (50, 1.0), 5: (50, 9.0)}
+    rows = [line(rank, step, at, loss=1.0) for rank, (step, at) in told.items()]
     last = shown(*rows, status=status).splitlines()[-1]
-    assert last == "slowest: rank 3 (node 0, gpu-7) at step 20, the median is at 50"
+    assert last == "slowest: rank 2 (node 0, gpu-7) at step 20, the median is at 35"
     alike = "rank  step  loss\n0        5     2\n1        5     3"
     assert shown(line(0, 5, loss=2.0), line(1, 5, loss=3.0)) == alike
 
 
 def test_many_ranks_are_told_of_by_least_median_and_most() -> None:
-    rows = [line(rank, 100 + rank % 3, loss=rank / 10) for rank in range(33)]
+    rows = [line(rank, 100 + (rank + 1) % 3, loss=(7 * rank + 5) % 33 / 10) for rank in range(33)]
     assert shown(*rows, elapsed=10.0) == (
         "33 ranks  step  loss\n"
         "least      100     0\n"
         "median     101   1.6\n"
         "most       102   3.2\n"
-        "slowest: rank 0 (slot 0) at step 100, the median is at 101"
+        "slowest: rank 2 (slot 1) at step 100, the median is at 101"
     )
     assert len(shown(*rows[:32]).splitlines()) == 34
 
@@ -101,8 +102,8 @@ def test_of_many_values_the_first_are_shown_and_the_others_counted() -> None:
     [
         ([line(0, 7, loss=0.5)], "step 7, sent by 1 rank, loss 0.5"),
         (
-            [line(0, 7, loss=0.5), line(1, 9, loss=1.5, lr=0.1), line(2, 9, loss=0.9)],
-            "steps 7 to 9, sent by 3 ranks, median loss 0.9, median lr 0.1",
+            [line(0, 8, loss=0.9), line(1, 7, loss=1.5, lr=0.1), line(2, 9), line(3, 8, loss=0.5)],
+            "steps 7 to 9, sent by 4 ranks, median loss 0.9, median lr 0.1",
         ),
         ([line(0, 7)], "step 7, sent by 1 rank"),
     ],
@@ -112,17 +113,18 @@ def test_the_board_has_one_line(rows: list[MetricLine], words: str) -> None:
 
 
 def test_after_the_run_its_metrics_are_still_shown(tmp_path: Path) -> None:
-    launched(tmp_path, line(0, 1, loss=2.0), line(1, 1, loss=3.0), line(0, 2, loss=1.0))
+    rows = [(0, 2, 2.0), (1, 1, 3.0), (0, 4, 1.0), (1, 3, 5.0)]
+    launched(tmp_path, *(line(rank, step, loss=loss) for rank, step, loss in rows))
     result = rdzv("metrics", "llama", state=tmp_path)
     assert [text.rstrip() for text in result.stdout.splitlines()] == [
-        "run llama   3 rows of 2 ranks, steps 1 to 2",
+        "run llama   4 rows of 2 ranks, steps 1 to 4",
         "rank  step  loss",
-        "0        2     1",
-        "1        1     3",
-        "slowest: rank 1 (slot 0) at step 1, the median is at 1.5",
+        "0        4     1",
+        "1        3     5",
+        "slowest: rank 1 (slot 0) at step 3, the median is at 3.5",
     ]
     as_json = rdzv("metrics", "llama", "--json", state=tmp_path).stdout.splitlines()  # as it came
-    assert [json.loads(text)["step"] for text in as_json] == [1, 1, 2]
+    assert [json.loads(text)["step"] for text in as_json] == [2, 1, 4, 3]
 
 
 @pytest.mark.parametrize(
