@@ -9,7 +9,8 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,13 @@ from tests.support.missing import CHROMIUM, give_up
 from tests.support.nightly import examples
 
 __all__ = ["browser", "context", "opened"]
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A folder for a socket, whose path has at most 107 bytes; below TMPDIR it may have more."""
+    with tempfile.TemporaryDirectory(prefix="rdzv-test-", dir="/tmp") as folder:
+        yield Path(folder)
 
 
 @functools.cache

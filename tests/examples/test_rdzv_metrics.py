@@ -40,11 +40,11 @@ def rdzv_metrics(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
 
 
 @pytest.fixture
-def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+def agent(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
     """A socket in the place of the agent's."""
-    monkeypatch.setenv("RDZV_SOCKET", str(tmp_path / "s"))
+    monkeypatch.setenv("RDZV_SOCKET", str(short_path / "s"))
     with socket.socket(socket.AF_UNIX) as sock:
-        sock.bind(str(tmp_path / "s"))
+        sock.bind(str(short_path / "s"))
         sock.listen(8)
         sock.settimeout(10)
         yield sock

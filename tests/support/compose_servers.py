@@ -59,6 +59,7 @@ class Servers:
     """
 
     def __init__(self, folder: Path, hosts: Mapping[str, Host]) -> None:
+        programs()  # where they are not installed there is no user of theirs, either
         self._folder, self._hosts = folder, hosts
         self.password = secrets.token_hex(24)
         self._services: dict[str, Any] = shipped(FILE)[0]["services"]

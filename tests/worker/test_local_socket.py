@@ -24,6 +24,12 @@ NO_WISH = 'a line must be a JSON object that names the request in "do"'
 COUNTS = {"count": lambda request: "three is too much" if request.get("n", 0) > 2 else ""}
 
 
+@pytest.fixture
+def tmp_path(short_path: Path) -> Path:
+    """Where a socket has room, whatever TMPDIR is."""
+    return short_path
+
+
 @contextlib.asynccontextmanager
 async def opened(folder: Path, **values: Any) -> AsyncIterator[LocalSocket]:
     """A socket that answers; without values it counts, up to two."""

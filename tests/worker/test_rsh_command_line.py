@@ -96,8 +96,8 @@ def test_what_cannot_be_asked_is_said_and_ends_as_with_ssh(
 
 
 @pytest.mark.parametrize("last", [b"", b'{"exit": 1', b'{"stdout": "eA'])
-def test_an_agent_that_is_gone_in_the_middle_is_no_exit_code(tmp_path: Path, last: bytes) -> None:
-    path = str(tmp_path / "agent")
+def test_an_agent_that_is_gone_in_the_middle_is_no_exit_code(short_path: Path, last: bytes) -> None:
+    path = str(short_path / "agent")
     with socket.socket(socket.AF_UNIX) as agent, ThreadPoolExecutor() as thread:
         agent.bind(path)
         agent.listen()

@@ -137,14 +137,14 @@ def agent(path: Path) -> Iterator[list[bytes]]:
         thread.join(20)
 
 
-def test_the_agent_is_told_and_may_be_away(tmp_path: Path) -> None:
-    path = tmp_path / "agent"
+def test_the_agent_is_told_and_may_be_away(short_path: Path) -> None:
+    path = short_path / "agent"
     place = Place("h1", 80, "h1:80")
     with agent(path) as told:
         Reports(str(path)).waited(place, 10, "no answer")
     words = "waiting for h1:80, 10 s so far; last error: no answer"
     assert [json.loads(line) for line in told] == [{"do": "waits", "words": words, "over": False}]
-    Reports(str(tmp_path / "nobody")).waited(place, 10, "no answer")
+    Reports(str(short_path / "nobody")).waited(place, 10, "no answer")
 
 
 def rdzv_wait_for(*words: str) -> subprocess.CompletedProcess[str]:

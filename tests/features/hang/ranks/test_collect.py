@@ -35,8 +35,8 @@ SIGNAL = signal.SIGRTMIN + 7
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return folder_in(tmp_path)
+def folder(short_path: Path) -> Path:
+    return folder_in(short_path)
 
 
 @pytest.fixture(autouse=True)
