@@ -94,6 +94,7 @@ STOPS = "say SIGTERM: ..."
 UNTOLD = "break off tell slot; break off submit"
 LEFT = "say worker run rdzv-n3wl4unch1-1-1 (slot 1, id 101) may still exist: error 500| ..."
 STUCK = "go-without 76 silent"
+RARELY = " ".join(f"{STUCK} {60 * 2**tries + 1}" for tries in range(6)) + f" {STUCK}"
 NEXT = "write intent 1.2; submit 1.2"
 UNWRITTEN = "say /state/r/worker-runs.jsonl cannot be written, so rdzv submits nothing"
 CANNOT = "its last line: 'rdzv: cannot start: no rdzv'"
@@ -221,6 +222,8 @@ ENDED_BY = "close board; write result node_lost node 1 failed"
         (RUNS + f"{STUCK} 61 {STUCK} 119 go-without", ""),
         (RUNS + f"{STUCK} 61 {STUCK} 121 go-without", "describe 101"),
         (RUNS + f"{STUCK} 61 {STUCK} 121 {STUCK} 239 go-without", ""),
+        (RUNS + f"{RARELY} 1919 go-without", ""),
+        (RUNS + f"{RARELY} 1921 go-without", "describe 101"),
     ],
 )
 def test_53_to_78_what_is_done_about_a_worker_run(script: str, then: str) -> None:
