@@ -184,7 +184,9 @@ async def test_what_was_read_before_an_error_is_shown_before_it(
         yield "step 2"
         raise error
 
-    monkeypatch.setattr(module.Which, "sources", lambda self: [Source("rank-0.log", "", read)])
+    monkeypatch.setattr(
+        "launcher.ui.log_pieces.Which.sources", lambda self: [Source("rank-0.log", "", read)]
+    )
     async with page_door(held.path.parent) as door:
         found = log_pieces(door.runs.viewed(RUN), Chosen(), 200, follow=follow)
         pieces = [dict(await anext(found)), dict(await anext(found))]
