@@ -38,6 +38,8 @@ def silences(*samples: tuple[float, Sample]) -> Quiet:
 def test_who_has_not_got_going_has_half_an_hour() -> None:
     assert silences((10.0, sample(0)), (20.0, sample(19))).limit == NEVER_SECONDS
     assert silences((10.0, sample(0)), (20.0, sample(20))).limit == LEAST_SECONDS
+    one_is = Sample(((3, 3), (20, 20), (0, 0)))  # the rank that has called most counts
+    assert silences((10.0, sample(0)), (20.0, one_is)).limit == LEAST_SECONDS
 
 
 def test_told_steps_count_as_collectives_do() -> None:
