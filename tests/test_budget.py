@@ -11,7 +11,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from launcher.cli import main
-from launcher.cli.help import SettingsOption
+from launcher.options import SettingsOption
 from rendezvous.compat import tomllib
 
 ROOT = Path(__file__).parent.parent
