@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import Path
 from fastapi.openapi.models import HTTPBearer
 from fastapi.security.base import SecurityBase
+from pydantic import Field
 from starlette.types import Scope
 
 from rendezvous.registry.access import required
@@ -20,7 +21,8 @@ from rendezvous.wire.tenant import Tenant
 from rendezvous.wire.types import RunId
 
 RunPath = Annotated[RunId, Path(description="The RDZV_ID.")]
-SlotPath = Annotated[int, Path(ge=0, le=999_999, description="The slot of the node.")]
+SlotNumber = Annotated[int, Field(ge=0, le=999_999)]
+SlotPath = Annotated[SlotNumber, Path(description="The slot of the node.")]
 
 _UNREACHED = UNREACHED.encode()
 _CREDENTIAL = "rdzv.credential"
