@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rendezvous.frozen import frozen
 from rendezvous.wire.node import Candidate
 
@@ -19,5 +21,5 @@ class NetworkClass:
 
     number: int
     words: str
-    members: dict[int, Candidate]
+    members: Mapping[int, Candidate]
     is_last: bool = False

@@ -48,7 +48,7 @@ def with_surplus(run: Run) -> dict[int, LeftOut]:
     had = run.starts.numbers
     there = sorted(run.taking_part(), key=lambda slot: (slot.index not in had, slot.index))
     surplus = there[run.spec.max_nodes :]
-    return run.attempt.left_out | {slot.index: NOT_NEEDED for slot in surplus}
+    return {**run.attempt.left_out, **{slot.index: NOT_NEEDED for slot in surplus}}
 
 
 def plan_without(run: Run, guilty: dict[int, LeftOut]) -> dict[int, LeftOut] | None:
@@ -212,7 +212,7 @@ def next_port(port: int) -> int:
 
 
 def number_nodes(
-    joins: list[JoinRequest], chosen: dict[int, Candidate], former: Mapping[int, int]
+    joins: list[JoinRequest], chosen: Mapping[int, Candidate], former: Mapping[int, int]
 ) -> dict[int, int]:
     """The number of each slot's node: 0 .. n-1, each once. Requested ones must not clash.
 

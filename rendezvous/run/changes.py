@@ -193,7 +193,7 @@ class Writer:
             if self._probing is not None and value.reports == self._probing.reports:
                 del written["reports"]
             return written
-        if isinstance(value, list):
+        if isinstance(value, list | tuple):
             return [self._plain(item) for item in value]
         return value
 

@@ -38,14 +38,14 @@ def raise_for(run: Run, slot: Slot, now: float) -> None:
     ran = any((one.slot, one.incarnation) == (slot.index, node.incarnation) for one in newest)
     holds &= ran and node.state is not NodeState.ARMED  # who has acknowledged has ended it
     fence = Fence(slot.index, node.incarnation, node.join.generation, until, holds)
-    run.starts.fences = [*run.starts.fences, fence]
+    run.starts.fences = (*run.starts.fences, fence)
 
 
 def has_gone(run: Run, slot: int, incarnation: int) -> None:
     """This node has ended, and its program before it."""
-    run.starts.fences = [
+    run.starts.fences = tuple(
         one for one in run.starts.fences if (one.slot, one.incarnation) != (slot, incarnation)
-    ]
+    )
 
 
 def fell_silent(run: Run, slot: Slot) -> None:
@@ -54,12 +54,12 @@ def fell_silent(run: Run, slot: Slot) -> None:
     node = slot.its_node
     assert node.silent_since is not None
     latest = node.silent_since + _seconds(run)
-    run.starts.fences = [
+    run.starts.fences = tuple(
         replace(one, until=min(one.until, latest))
         if (one.slot, one.incarnation) == (slot.index, node.incarnation)
         else one
         for one in run.starts.fences
-    ]
+    )
 
 
 def is_held(run: Run, slot: int, generation: int) -> bool:
@@ -69,9 +69,9 @@ def is_held(run: Run, slot: int, generation: int) -> bool:
 
 def worker_run_ended(run: Run, slot: int, generation: int) -> None:
     """Its scheduler says so: nothing of it is left."""
-    run.starts.fences = [
+    run.starts.fences = tuple(
         one for one in run.starts.fences if (one.slot, one.generation) != (slot, generation)
-    ]
+    )
 
 
 def are_over(run: Run, now: float) -> bool:
@@ -82,7 +82,7 @@ def are_over(run: Run, now: float) -> bool:
 def drop_over(run: Run, now: float) -> list[Fence]:
     """Forget those, and return them."""
     over = [one for one in run.starts.fences if one.until <= now]
-    run.starts.fences = [one for one in run.starts.fences if one.until > now]
+    run.starts.fences = tuple(one for one in run.starts.fences if one.until > now)
     return over
 
 

@@ -21,7 +21,13 @@ from rendezvous.run.decision import Decision
 from rendezvous.run.events import Event
 from rendezvous.run.placement import Placement, placement_of
 from rendezvous.run.state import Attempt, Node, Probing, Run, Slot, Starts
-from rendezvous.run.tracked import Tracked, TrackedDict, TrackedSet
+from rendezvous.run.tracked import (
+    EditedMapping,
+    EditedSet,
+    Tracked,
+    TrackedDict,
+    TrackedSet,
+)
 from rendezvous.wire.node import Candidate
 from rendezvous.wire.run import Round
 from rendezvous.wire.table import EndpointTable, digest_of
@@ -116,7 +122,7 @@ class _Reader:
                 self._plain(item, one[0], None) if isinstance(one, list) else before[one]
                 for one in value
             ]
-            return items if get_origin(kind) is list else tuple(items)
+            return tuple(items) if get_origin(kind) is tuple else items
         key_kind, item = get_args(kind)
         gone = {key_kind(key) for key in value.get("-", ())}
         out = {key: one for key, one in before.items() if key not in gone}
@@ -139,13 +145,14 @@ class _Reader:
             return self._placement()
         if kind is Round and "reports" not in value:
             assert self._probing is not None
-            return Round(**value, reports=self._probing.reports)
-        if of is list:
+            reports = {slot: list(pairs) for slot, pairs in self._probing.reports.items()}
+            return Round(**value, reports=reports)
+        if of is tuple and get_args(kind)[1:] == (...,):
             item = get_args(kind)[0]
-            return [self._plain(item, one, None) for one in value]
-        if of is TrackedSet:
+            return tuple([self._plain(item, one, None) for one in value])
+        if of is EditedSet:
             return TrackedSet(value)
-        if of is TrackedDict:
+        if of is EditedMapping:
             item = get_args(kind)[1]
             return TrackedDict({int(k): self._plain(item, v, None) for k, v in value.items()})
         if isinstance(kind, type) and issubclass(kind, Tracked):
@@ -211,7 +218,7 @@ _HINTS: dict[Any, dict[str, Any]] = {kind: get_type_hints(kind) for kind in _KIN
 _SCALARS = {kind: _scalars_of(hints) for kind, hints in _HINTS.items()}
 _IN_PLACE = {
     kind: [
-        f"{name}~" for name, hint in hints.items() if get_origin(hint) in (TrackedSet, TrackedDict)
+        f"{name}~" for name, hint in hints.items() if get_origin(hint) in (EditedSet, EditedMapping)
     ]
     for kind, hints in _HINTS.items()
 }

@@ -60,7 +60,7 @@ def slot_changed(run: Run, event: events.SlotChanged, now: float) -> Outcome:
     if news.generation > slot.generation:
         begin_generation(slot, news.generation, now)
         if news.token_sha256 is not None:
-            slot.tokens = slot.tokens | {news.generation: news.token_sha256}
+            slot.tokens = {**slot.tokens, news.generation: news.token_sha256}
     if news.state is not slot.state:
         slot.since = now
     slot.state, slot.detail, slot.cause = news.state, news.detail, news.cause
@@ -137,7 +137,7 @@ def joined(run: Run, event: events.Joined, now: float) -> Outcome:
     if request.generation > slot.generation:
         begin_generation(slot, request.generation, now)
     slot.node = Node(slot.incarnations, request, event.source, event.here)
-    slot.joins = slot.joins | {request.join_id: slot.incarnations}
+    slot.joins = {**slot.joins, request.join_id: slot.incarnations}
     slot.problem, slot.told, slot.refused, slot.given_up = "", "", None, False
     slot.tries, slot.again_at = 0, None
     refusals.has_joined(run, request)
@@ -152,7 +152,7 @@ def joined(run: Run, event: events.Joined, now: float) -> Outcome:
         slot.node.state = NodeState.STANDBY
     if stands_by or run.attempt.left_out.get(slot.index) == NOT_NEEDED:
         # It has not gathered with the others.
-        run.attempt.left_out = run.attempt.left_out | {slot.index: STANDS_BY}
+        run.attempt.left_out = {**run.attempt.left_out, slot.index: STANDS_BY}
     if displaced is not None and run.rules.awaits is Awaits.REPORTS:
         gather_again(run, now)
     reason = _who_joined(run, slot, stands_by=stands_by)

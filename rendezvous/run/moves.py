@@ -75,7 +75,7 @@ def finish(run: Run, now: float, result: Result) -> None:
     if run.phase is Phase.FINISHED:
         return
     if run.starts.ended:
-        known = {"epochs": run.starts.ended, "restarts": run.starts.used}
+        known = {"epochs": list(run.starts.ended), "restarts": run.starts.used}
         if run.starts.replaced:
             known["replacements"] = run.starts.replaced
         result = result.model_copy(update=known)

@@ -32,12 +32,12 @@ class Placement:
 
 def with_go(
     former: Sequence[Placement], table: EndpointTable, incarnations: Mapping[int, int]
-) -> list[Placement]:
+) -> tuple[Placement, ...]:
     """What is known once the programs go on this table, whose slots have these incarnations."""
     newest = placement_of(table, incarnations)
     if former and former[-1].nodes == newest.nodes:
-        return list(former)
-    return [*former, newest][-MOST_PLACEMENTS:]
+        return tuple(former)
+    return (*former, newest)[-MOST_PLACEMENTS:]
 
 
 def placement_of(table: EndpointTable, incarnations: Mapping[int, int]) -> Placement:

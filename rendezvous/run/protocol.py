@@ -194,7 +194,7 @@ def _timed_out(run: Run, event: events.TimedOut, now: float) -> Outcome:
     words = f"{names} did not {run.task} within {timeout:.0f} s, though still connected"
     late = dict.fromkeys(run.waiting_for, LeftOut(rules.cause, words))
     if event.phase is Phase.VERIFYING and run.can_go_without(late):
-        run.attempt.left_out = run.attempt.left_out | late
+        run.attempt.left_out = {**run.attempt.left_out, **late}
         return Outcome(words + verifying.carry_out(run, verifying.plan_checks(run, now), now))
     if event.phase is Phase.ARMING and (left_out := arming.plan_without(run, late)) is not None:
         return Outcome(words + arming.seal_without(run, late, left_out, now))

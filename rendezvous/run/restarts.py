@@ -275,7 +275,7 @@ def begin_again(run: Run, step: Again, found: FirstCause | None, now: float) -> 
     first = found.failed if found is not None else None
     seconds = ran_seconds(run, first, now)
     _count(run, step, found, seconds)
-    starts.ended = [*starts.ended, _end_of(run, step, found, seconds)][-MOST_ENDED:]
+    starts.ended = (*starts.ended, _end_of(run, step, found, seconds))[-MOST_ENDED:]
     starts.failed_at = now - seconds if first is None else (first.its_node.failed_at or now)
     asked, starts.asked = starts.asked, ""
     run.stop, run.verdict_at = False, None
@@ -291,7 +291,7 @@ def begin_again(run: Run, step: Again, found: FirstCause | None, now: float) -> 
 
 
 def _change_last(starts: Starts, end: EpochEnd) -> None:
-    starts.ended = [*starts.ended[:-1], end]
+    starts.ended = (*starts.ended[:-1], end)
 
 
 def _begin_anew(run: Run) -> None:

@@ -61,10 +61,11 @@ def plan_of(run: Run) -> ProbePlan:
                 )
             )
     fresh = run.attempt.probing.fresh if run.attempt.probing is not None else None
-    return ProbePlan(network=run.network.words, peers=peers, fresh=fresh)
+    listed = None if fresh is None else list(fresh)
+    return ProbePlan(network=run.network.words, peers=peers, fresh=listed)
 
 
-def fresh_on(run: Run, network: NetworkClass) -> list[int] | None:
+def fresh_on(run: Run, network: NetworkClass) -> tuple[int, ...] | None:
     """The slots of which pairs have to be proven on these addresses; None: of all."""
     proven = run.starts.proven
     if not proven:
@@ -75,7 +76,7 @@ def fresh_on(run: Run, network: NetworkClass) -> list[int] | None:
         if proven.get(slot.index)
         != (slot.its_node.incarnation, network.members[slot.index].address)
     ]
-    return fresh if len(fresh) < len(run.taking_part()) else None
+    return tuple(fresh) if len(fresh) < len(run.taking_part()) else None
 
 
 def proven_on(run: Run, network: NetworkClass) -> dict[int, tuple[int, str]]:
@@ -131,15 +132,15 @@ def _among(round_: Round, slots: Sequence[int]) -> Round:
 
 def run_report(run: Run) -> RunReport:
     """What was checked, for people; the good pairs of the newest round alone, if it was small."""
-    hostnames, findings = run.hostnames(), run.attempt.findings
-    return RunReport(run=run.id, hostnames=hostnames, rounds=kept_rounds(run), findings=findings)
+    rounds, findings = list(kept_rounds(run)), list(run.attempt.findings)
+    return RunReport(run=run.id, hostnames=run.hostnames(), rounds=rounds, findings=findings)
 
 
-def kept_rounds(run: Run) -> list[Round]:
+def kept_rounds(run: Run) -> tuple[Round, ...]:
     """The rounds; their good pairs only of the newest one, and if it was small."""
     rounds = run.attempt.rounds
     older = len(rounds) - (len(run.slots) <= FULL_MESH)
-    return [without_good(round_) for round_ in rounds[:older]] + rounds[older:]
+    return (*map(without_good, rounds[:older]), *rounds[older:])
 
 
 def without_good(round_: Round) -> Round:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 
 from rendezvous.frozen import frozen
@@ -12,7 +12,14 @@ from rendezvous.run.events import Noted, Refused, StopAsked
 from rendezvous.run.phases import RULES, PhaseRules
 from rendezvous.run.placement import Placement
 from rendezvous.run.records import Departure, Fence, RefusedJoin
-from rendezvous.run.tracked import Tracked, TrackedDict, TrackedSet, tracked
+from rendezvous.run.tracked import (
+    EditedMapping,
+    EditedSet,
+    Tracked,
+    TrackedDict,
+    TrackedSet,
+    tracked,
+)
 from rendezvous.wire.errors import Cause
 from rendezvous.wire.node import Finding, JoinRequest
 from rendezvous.wire.reports import ExitReport
@@ -87,10 +94,10 @@ class Slot(Tracked):
     detail: str = ""
     cause: str = ""
     """Why its worker run ends, where its scheduler says so: `preempted`."""
-    tokens: dict[int, str] = field(default_factory=dict)
+    tokens: Mapping[int, str] = field(default_factory=dict)
     node: Node | None = None
     incarnations: int = 0
-    joins: dict[str, int] = field(default_factory=dict)
+    joins: Mapping[str, int] = field(default_factory=dict)
     problem: str = ""
     told: str = ""
     """Why its newest worker run failed, as an event has said it: no later one repeats that."""
@@ -129,9 +136,9 @@ class Probing(Tracked):
     """
 
     number: int
-    listening: list[int]
-    fresh: list[int] | None = None
-    reports: TrackedDict[int, list[PairProbe]] = field(default_factory=TrackedDict)
+    listening: tuple[int, ...]
+    fresh: tuple[int, ...] | None = None
+    reports: EditedMapping[int, Sequence[PairProbe]] = field(default_factory=TrackedDict)
 
 
 @tracked
@@ -153,12 +160,12 @@ class Attempt(Tracked):
     """
 
     enough_since: float | None = None
-    left_out: dict[int, LeftOut] = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)
-    classes: list[NetworkClass] = field(default_factory=list)
+    left_out: Mapping[int, LeftOut] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+    classes: tuple[NetworkClass, ...] = ()
     verifying_since: float = 0.0
     probing: Probing | None = None
-    rounds: list[Round] = field(default_factory=list)
+    rounds: tuple[Round, ...] = ()
     network: NetworkClass | None = None
     table: EndpointTable | None = None
     written: bytes = b""
@@ -197,12 +204,12 @@ class Starts(Tracked):
 
     went_at: float | None = None
     port: int | None = None
-    numbers: dict[int, int] = field(default_factory=dict)
-    placements: list[Placement] = field(default_factory=list)
+    numbers: Mapping[int, int] = field(default_factory=dict)
+    placements: tuple[Placement, ...] = ()
     used: int = 0
     asked: str = ""
     due_at: float | None = None
-    ended: list[EpochEnd] = field(default_factory=list)
+    ended: tuple[EpochEnd, ...] = ()
     failed_at: float = 0.0
     alike: str = ""
     short: int = 0
@@ -213,8 +220,8 @@ class Starts(Tracked):
     cold: bool = False
     replaced: int = 0
     resubmitted: int = 0
-    fences: list[Fence] = field(default_factory=list)
-    proven: dict[int, tuple[int, str]] = field(default_factory=dict)
+    fences: tuple[Fence, ...] = ()
+    proven: Mapping[int, tuple[int, str]] = field(default_factory=dict)
 
 
 @tracked
@@ -237,15 +244,15 @@ class Run(Tracked):
     id: str
     spec: RunSpec
     created_at: float
-    slots: list[Slot]
-    missing: TrackedSet[int]
+    slots: tuple[Slot, ...]
+    missing: EditedSet[int]
     phase: Phase = Phase.GATHERING
     epoch: int = 0
     seq: int = 1
     version: int = 1
     phase_since: float = 0.0
     attempt: Attempt = field(default_factory=Attempt)
-    waiting_for: TrackedSet[int] = field(default_factory=TrackedSet)
+    waiting_for: EditedSet[int] = field(default_factory=TrackedSet)
     port_tries: int = 0
     command_slot: int | None = None
     stop: bool = False
@@ -256,11 +263,11 @@ class Run(Tracked):
     finished_at: float | None = None
     starts: Starts = field(default_factory=Starts)
     departure: Departure | None = None
-    notes: dict[str, Noted] = field(default_factory=dict)
+    notes: Mapping[str, Noted] = field(default_factory=dict)
     stop_asked: StopAsked | None = None
-    worlds: TrackedDict[int, tuple[RankWorld, ...]] = field(default_factory=TrackedDict)
+    worlds: EditedMapping[int, tuple[RankWorld, ...]] = field(default_factory=TrackedDict)
     world: WorldFound | None = None
-    refused: dict[str, RefusedJoin] = field(default_factory=dict)
+    refused: Mapping[str, RefusedJoin] = field(default_factory=dict)
 
     def members(self) -> list[Slot]:
         """The slots whose node is alive and has not ended."""
@@ -301,7 +308,7 @@ class Run(Tracked):
         stays = not self.starts.numbers or not self.spec.outlives_nodes or self.spec.local_node
         return slot_index == 0 and stays
 
-    def with_left_out(self, left_out: dict[int, LeftOut]) -> Run:
+    def with_left_out(self, left_out: Mapping[int, LeftOut]) -> Run:
         """What the run would be if the table went without these nodes; this one stays as it is."""
         return replace(self, attempt=replace(self.attempt, left_out=left_out))
 
@@ -378,9 +385,9 @@ def says_command(slot: Slot) -> bool:
 
 def create(run: str, spec: RunSpec, now: float) -> Run:
     """The state after `Created`: nobody is in."""
-    slots = [Slot(index, since=now, waiting_since=now) for index in range(spec.slots)]
-    for index, token in enumerate(spec.token_sha256):
-        slots[index].tokens[1] = token
+    slots = tuple([Slot(index, since=now, waiting_since=now) for index in range(spec.slots)])
+    for slot, token in zip(slots, spec.token_sha256, strict=False):
+        slot.tokens = {1: token}
     return Run(
         run,
         spec,

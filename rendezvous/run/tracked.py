@@ -5,13 +5,16 @@ A journal holds the decisions that were made, not the rules that made them. Betw
 and `rendezvous.run.changes` writes the record. An object that is made meanwhile is not tracked: the
 field that holds it is written, and all of it with that.
 
-Values of fields are replaced, never changed in place, but for the few containers that would be
-copied once for each node.
+Values of fields are replaced, never changed in place, and declared so that a type checker allows
+nothing else. The few containers that would be copied once for each node are edited one by one:
+an `EditedSet` and an `EditedMapping`.
 """
 
 from __future__ import annotations
 
 import sys
+from abc import abstractmethod
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -71,26 +74,49 @@ class Tracked:
         _assign(self, name, value)
 
 
-class TrackedSet(set[K]):
-    """A set of which `add` and `discard` are tracked; nothing else may change it."""
+class EditedSet(Set[K]):
+    """How a field declares a set that is changed by `add` and `discard` alone."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def add(self, element: K) -> None:
+        """Put the element in."""
+
+    @abstractmethod
+    def discard(self, element: object) -> None:
+        """Take the element out, if it is in."""
+
+
+class EditedMapping(Mapping[K, V]):
+    """How a field declares a mapping that is changed by the assignment of a value alone."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def __setitem__(self, key: K, value: V) -> None: ...
+
+
+class TrackedSet(set[K], EditedSet[K]):
+    """A set whose edits are tracked."""
 
     __slots__ = ()
 
     def add(self, element: K) -> None:
-        """Put the element in."""
+        """See the base class."""
         if _assigned is not None:
             _assigned.setdefault((id(self), element), (self, element in self))
         super().add(element)
 
     def discard(self, element: object) -> None:
-        """Take the element out, if it is in."""
+        """See the base class."""
         if _assigned is not None:
             _assigned.setdefault((id(self), element), (self, element in self))
         super().discard(element)
 
 
-class TrackedDict(dict[K, V]):
-    """A dict of which the assignment of a value is tracked; nothing else may change it."""
+class TrackedDict(dict[K, V], EditedMapping[K, V]):
+    """A dict whose edits are tracked."""
 
     __slots__ = ()
 

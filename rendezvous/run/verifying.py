@@ -43,7 +43,7 @@ _MOST_HINTS = 3
 class Verify:
     """Prove these classes, the first one first."""
 
-    classes: list[NetworkClass]
+    classes: tuple[NetworkClass, ...]
 
 
 @frozen
@@ -85,8 +85,8 @@ class Plan:
     """
 
     step: Verify | Probe | Seal | Replace | GatherMore | Result
-    findings: list[Finding]
-    left_out: tuple[dict[int, LeftOut], ...] = ()
+    findings: tuple[Finding, ...]
+    left_out: tuple[Mapping[int, LeftOut], ...] = ()
 
 
 def plan_checks(run: Run, now: float) -> Plan:
@@ -104,7 +104,7 @@ def plan_checks(run: Run, now: float) -> Plan:
         own = (replace(f, slot=join.slot) for join in joins for f in join.findings)
         compared = compare(joins, require_rdma=run.spec.require_rdma)
         found = mark_skipped([*own, *compared, *missed], run.spec)
-        findings = [finding for finding in findings if finding.slot in left_out] + found
+        findings = (*[one for one in findings if one.slot in left_out], *found)
         told = () if left_out == run.attempt.left_out else (left_out,)
         if failed := failing(found, run.spec):
             guilty = _guilty(run, failed)
@@ -122,8 +122,8 @@ def plan_checks(run: Run, now: float) -> Plan:
             if not then.can_go_without(guilty):
                 return Plan(_unreachable(run, with_untried(classes, joins, [])), findings, told)
         else:
-            return Plan(Verify([*others, *last]), findings, told)
-        left_out = left_out | guilty
+            return Plan(Verify((*others, *last)), findings, told)
+        left_out = {**left_out, **guilty}
 
 
 def plan_after_round(run: Run, now: float) -> Plan:
@@ -153,23 +153,24 @@ def plan_after_round(run: Run, now: float) -> Plan:
         return plan_table(run, number, rounds[number], left_out, told)
     blamed = blame(rounds, joins, attempt.classes, sources_of(run))
     blamed = with_untried(blamed, joins, attempt.classes[: len(rounds)])
-    return Plan(_unreachable(run, blamed), attempt.findings + measured(run, rounds[-1]))
+    findings = (*attempt.findings, *measured(run, rounds[-1]))
+    return Plan(_unreachable(run, blamed), findings)
 
 
 def plan_table(
     run: Run,
     number: int,
     tried: Round | None = None,
-    unreached: dict[int, LeftOut] | None = None,
+    unreached: Mapping[int, LeftOut] | None = None,
     known: Sequence[Finding] = (),
 ) -> Plan:
     """Seal the table on a class, unless what its round has measured is a failure."""
     attempt, unreached = run.attempt, unreached or {}
-    then = run.with_left_out(attempt.left_out | unreached)
+    then = run.with_left_out({**attempt.left_out, **unreached})
     found = mark_skipped(known, run.spec) + (measured(then, tried) if tried else [])
     classes = attempt.classes[number:]
     found += left_out_by_variables(joins_of(then), classes, attempt.findings, run.spec)
-    findings, told = attempt.findings + found, (unreached,)
+    findings, told = (*attempt.findings, *found), (unreached,)
     if not (failed := failing(found, run.spec)):
         return Plan(Seal(number), findings, told)
     guilty = _guilty(run, failed)
@@ -223,12 +224,12 @@ def carry_out(run: Run, plan: Plan, now: float) -> str:
     attempt, said = run.attempt, ""
     attempt.findings = plan.findings
     for group in plan.left_out:
-        attempt.left_out = attempt.left_out | group
+        attempt.left_out = {**attempt.left_out, **group}
         said += _without(run, group)
     match plan.step:
         case Verify(classes=classes):
             attempt.classes, attempt.verifying_since = classes, now
-            if run.spec.verify and fresh_on(run, classes[0]) != []:
+            if run.spec.verify and fresh_on(run, classes[0]) != ():
                 _begin_round(run, now, 0)
                 return said
             run.epoch += 1
@@ -265,7 +266,7 @@ def _without(run: Run, left_out: Mapping[int, LeftOut]) -> str:
 
 def _begin_round(run: Run, now: float, number: int) -> None:
     """Have the addresses of a class probed: an epoch of its own."""
-    listening = [join.slot for join in joins_of(run) if join.probe_port is not None]
+    listening = tuple([join.slot for join in joins_of(run) if join.probe_port is not None])
     run.epoch += 1
     run.attempt.probing = Probing(number, listening, fresh_on(run, run.attempt.classes[number]))
     for slot in run.taking_part():
@@ -305,7 +306,7 @@ def _end_round(run: Run, now: float) -> str:
         number=probing.number,
         verdict=f"{failed} of {probed} directed pairs failed" if failed else "every pair works",
         slots=[slot.index for slot in run.taking_part()],
-        reports=probing.reports,
+        reports={slot: list(pairs) for slot, pairs in probing.reports.items()},
     )
-    attempt.rounds = [*attempt.rounds, tried]
+    attempt.rounds = (*attempt.rounds, tried)
     return carry_out(run, plan_after_round(run, now), now)

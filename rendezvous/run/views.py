@@ -399,7 +399,7 @@ def run_status(
         replacements=run.starts.replaced,
         resubmitted=run.starts.resubmitted,
         max_replacements=run.spec.limits.max_replacements,
-        ended=run.starts.ended,
+        ended=list(run.starts.ended),
         refused=refusals.told(run, now),
         untold=list(untold),
         importing=_importing(run, importing),

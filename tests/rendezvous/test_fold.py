@@ -121,7 +121,7 @@ def test_what_the_former_attempt_was_given_just_before_is_written_as_well() -> N
     finding = Finding("X09", "warn", subject="eth1")
 
     def change(run: Run) -> None:
-        run.attempt.findings = [finding]
+        run.attempt.findings = (finding,)
         gather_again(run, 200.0)
 
     attempt = written(drive.run, change)["run"]["attempt"]
@@ -153,7 +153,7 @@ def test_of_a_dict_what_is_new_or_gone_is_written_unless_the_order_is_another() 
 def test_a_container_that_is_replaced_is_written_whole() -> None:
     def change(run: Run) -> None:
         run.waiting_for.discard(1)
-        run.waiting_for = type(run.waiting_for)([2])
+        run.waiting_for = TrackedSet([2])
         run.waiting_for.add(0)
         run.worlds[1] = ()
         run.worlds = TrackedDict()
@@ -229,8 +229,8 @@ def test_values_come_back_that_no_event_holds() -> None:
 
     def other_class(run: Run) -> None:
         old = run.attempt.classes[0]
-        members = old.members | {1: foreign}
-        run.attempt.classes = [NetworkClass(0, "eth9", members, is_last=True)]
+        members = {**old.members, 1: foreign}
+        run.attempt.classes = (NetworkClass(0, "eth9", members, is_last=True),)
         run.attempt.network = run.attempt.classes[0]
 
     assert comes_back(verifying.run, other_class)
@@ -243,12 +243,12 @@ def test_values_come_back_that_no_event_holds() -> None:
 
     assert comes_back(verifying.run, report)
     one = Round(network="eth1", number=1, verdict="no pair works", slots=[0], reports=reports)
-    assert comes_back(verifying.run, lambda run: setattr(run.attempt, "rounds", [one]))
+    assert comes_back(verifying.run, lambda run: setattr(run.attempt, "rounds", (one,)))
     assert comes_back(going.run, lambda run: run.worlds.__setitem__(1, (world,)))
     worlds = TrackedDict({2: (world, world)})
     assert comes_back(going.run, lambda run: setattr(run, "worlds", worlds))
     fence = Fence(1, 1, 1, 20.0, True)
-    assert comes_back(going.run, lambda run: setattr(run.starts, "fences", [fence]))
+    assert comes_back(going.run, lambda run: setattr(run.starts, "fences", (fence,)))
     assert comes_back(going.run, lambda run: setattr(run.starts, "proven", {1: (1, "10.0.0.2")}))
 
 

@@ -34,7 +34,7 @@ def over(result: Result | None = FAILED, *ended: EpochEnd) -> Run:
     """A run in its third epoch, with this result."""
     run = create("demo", DEMO.spec(2), 0.0)
     run.epoch, run.result = 3, result
-    run.starts.ended = list(ended)
+    run.starts.ended = ended
     return run
 
 

@@ -11,7 +11,7 @@ TABLE = table_of(row(0, "a", "10.0.0.4"), row(1, "b", "10.0.0.5"))
 
 
 def test_what_is_known_stays_while_the_nodes_are_the_same() -> None:
-    first = with_go([], TABLE, {0: 1, 1: 1})
+    first = with_go((), TABLE, {0: 1, 1: 1})
     assert [(one.slot, one.incarnation, one.hostname, one.node) for one in first[0].nodes] == [
         (0, 1, "a", 0),
         (1, 1, "b", 1),
@@ -25,7 +25,7 @@ def test_what_is_known_stays_while_the_nodes_are_the_same() -> None:
 
 
 def test_the_newest_are_kept() -> None:
-    known: list[Placement] = []
+    known: tuple[Placement, ...] = ()
     for epoch in range(1, MOST_PLACEMENTS + 4):
         known = with_go(known, TABLE.renewed(epoch, 29_500), {0: 1, 1: epoch})
     assert [one.epoch for one in known] == list(range(4, MOST_PLACEMENTS + 4))

@@ -290,7 +290,7 @@ class Machine(RuleBasedStateMachine):
     def whom_the_run_waits_for_is_there(self) -> None:
         run = self.drive.run
         if run.phase is Phase.GATHERING:
-            assert run.missing == {s.index for s in run.slots if s.node is None}
+            assert set(run.missing) == {s.index for s in run.slots if s.node is None}
         elif run.phase in (Phase.VERIFYING, Phase.ARMING):
             assert run.waiting_for
             assert run.waiting_for <= {s.index for s in run.members()}

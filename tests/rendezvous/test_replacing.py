@@ -148,7 +148,7 @@ def test_the_slot_of_a_lost_node_is_submitted_again_and_becomes_the_standby() ->
     stopped(drive, 0, 1, 3)
     assert phase(drive) is Phase.VERIFYING  # it has proven nothing yet
     assert drive.run.attempt.probing is not None
-    assert drive.run.attempt.probing.fresh == [2]
+    assert drive.run.attempt.probing.fresh == (2,)
     go_on(drive)
     assert ranks(drive) == {0: 0, 1: 1, 2: 2, 3: 3}
     assert drive.run.starts.replaced == 2
@@ -212,7 +212,7 @@ def test_without_a_standby_the_run_waits_for_the_new_worker_run() -> None:
     drive.join(1, 2)
     assert phase(drive) is Phase.VERIFYING
     assert drive.run.attempt.probing is not None
-    assert drive.run.attempt.probing.fresh == [1]
+    assert drive.run.attempt.probing.fresh == (1,)
     go_on(drive)
     assert phase(drive) is Phase.RUNNING
     assert ranks(drive) == {0: 0, 1: 1, 2: 2}
@@ -761,7 +761,7 @@ def test_who_came_after_the_others_had_gathered_is_in_no_table_until_they_gather
     drive.refuse(1, "address", "it has no such address any more")
     assert phase(drive) is Phase.VERIFYING
     assert drive.run.attempt.probing is not None
-    assert drive.run.attempt.probing.fresh == [2]
+    assert drive.run.attempt.probing.fresh == (2,)
     go_on(drive)
     assert ranks(drive) == {0: 0, 2: 1}
 
@@ -1004,7 +1004,7 @@ def test_a_node_that_is_lost_before_the_first_go_holds_nobody_up() -> None:
     drive.gather()
     lose(drive, 1)
     drive.wait(1.5)
-    assert drive.run.starts.fences == []
+    assert drive.run.starts.fences == ()
     assert drive.slot(1).wanted == 2
 
 
@@ -1017,7 +1017,7 @@ def test_of_a_node_whose_worker_run_is_over_nothing_is_left(state: SlotState) ->
     drive.wait(16.0, silent=[1])
     stopped(drive, 0, 2, 3)
     assert drive.run.starts.ended[-1].replaced == [1]
-    assert drive.run.starts.fences == []
+    assert drive.run.starts.fences == ()
 
 
 def test_a_standby_that_ends_by_itself_stops_no_program() -> None:

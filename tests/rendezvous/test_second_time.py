@@ -80,7 +80,8 @@ def fresh(drive: Drive) -> list[int] | None:
     """Of which nodes pairs are proven in this round; None: of all."""
     assert drive.phase is Phase.VERIFYING
     assert drive.run.attempt.probing is not None
-    return drive.run.attempt.probing.fresh
+    fresh = drive.run.attempt.probing.fresh
+    return None if fresh is None else list(fresh)
 
 
 def test_after_a_loss_the_first_network_is_another_one_and_proven_by_all() -> None:
@@ -168,7 +169,7 @@ def test_a_fence_never_ends_later_because_its_node_falls_silent() -> None:
         node.silent_since = silent_since
         own = Fence(1, node.incarnation, 1, until, True)
         others = [Fence(2, node.incarnation, 1, until, True), Fence(1, 9, 1, until, True)]
-        drive.run.starts.fences = [own, *others]
+        drive.run.starts.fences = (own, *others)
         fences.fell_silent(drive.run, slot)
         assert [one.until for one in drive.run.starts.fences] == [expected, until, until]
 

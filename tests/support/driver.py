@@ -222,7 +222,7 @@ class Drive:
     def listening(self) -> list[int]:
         """The slots whose nodes answer probes in the round that is on."""
         probing = self.run.attempt.probing
-        return probing.listening if probing is not None else []
+        return list(probing.listening) if probing is not None else []
 
     def ack(self, slot: int, *, warm: bool = False) -> Outcome | None:
         """The node acknowledges the present table."""
