@@ -38,7 +38,7 @@ from tests.simulation.network import Door, Network
 from tests.simulation.program import Course
 from tests.simulation.queues import Queues
 from tests.simulation.registry import Registries, Registry
-from tests.simulation.replaying import compare
+from tests.simulation.replaying import Replays, compare
 from tests.simulation.schedule import OTHER_JOBS, Fault, Launch, Schedule
 from tests.simulation.scheduler import SimulatedScheduler
 from tests.simulation.talking import Talk
@@ -74,6 +74,7 @@ class World:
         self.network: Network = Network(self.loop, self.history, schedule.seed)
         self.disk = Disk(self._at_commit, self.history.dropped)
         self.history.world = self
+        self._replays = Replays(self.history, self.disk)
         self.counts: Counter[str] = Counter()
         self.marks: dict[tuple[str, int, int], Fault] = {}
         self.schedulers: list[SimulatedScheduler] = []
@@ -98,7 +99,14 @@ class World:
 
     def run(self) -> Report:
         kept = mock.patch.object(retention, "_KEEP_FINISHED_SECONDS", self.schedule.keep_finished)
-        with kept, _quiet(), _folder() as self.folder, self.queues.bounded(), self.talk.going_on():
+        with (
+            kept,
+            _quiet(),
+            _folder() as self.folder,
+            self.queues.bounded(),
+            self.talk.going_on(),
+            self._replays.following(),
+        ):
             for index, launch in enumerate(self.schedule.launches):
                 self._prepare(index, launch)
             self._plan_faults()
@@ -106,6 +114,7 @@ class World:
                 self.registries.start()
             self.later(_LOOK_SECONDS, self._look)
             self.loop.drive(_MOST_SECONDS)
+            self._replays.end()
             if self.history.violation is None:
                 self.history.judge(world=self)
                 for process in self.history.processes:

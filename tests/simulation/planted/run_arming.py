@@ -94,7 +94,7 @@ def _proven_for_ever(real: Function, run: Any, network: Any) -> Any:
     proven = run.starts.proven
     fresh = [slot.index for slot in run.taking_part()
              if proven.get(slot.index, (0, ""))[0] != slot.its_node.incarnation]
-    return fresh if proven and len(fresh) < len(run.taking_part()) else None
+    return tuple(fresh) if proven and len(fresh) < len(run.taking_part()) else None
 
 
 def _places_stay_open(real: Function, run: Any, former: int) -> None:
@@ -115,7 +115,7 @@ _PROBES = (
         wrap("rendezvous.run.rounds:fresh_on", _proven_for_ever)),
     Bug("losses: newcomers are not proven",
         wrap("rendezvous.run.rounds:fresh_on", lambda real, run, network:
-             [] if run.starts.proven else real(run, network))),
+             () if run.starts.proven else real(run, network))),
     Bug("epoch stays",
         wrap("rendezvous.run.verifying:_begin_round", lambda real, run, now, number: real(
             put(run, epoch=run.epoch - (number == 0 and run.epoch > 0)), now, number))),

@@ -206,6 +206,9 @@ _ENDS = (
         wrap("rendezvous.run.running:lost", lambda real, run, event, now: last(
             put(_its_node(run, event), silent_since=now - event.silent_seconds),
             real(run, event, now)))),
+    Bug("losses: numbers are edited in place",
+        wrap("rendezvous.run.running:lost", lambda real, run, event, now: last(
+            run.starts.numbers.pop(event.slot, None), real(run, event, now)))),
     Bug("losses: a silence is a close", wrap("rendezvous.run.running:lost", event(closed=True))),
     Bug("verdict at once",
         wrap(_STOP, lambda real, run, now, *rest: put(run, verdict_at=first(
