@@ -18,7 +18,8 @@ def differences(one: Any, other: Any, path: str = "run") -> list[str]:
                 getattr(one, each.name), getattr(other, each.name), f"{path}.{each.name}"
             )
         ]
-    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+    both_long = isinstance(one, list | tuple) and type(one) is type(other)
+    if both_long and len(one) == len(other):
         both = enumerate(zip(one, other, strict=True))
         return [line for i, (a, b) in both for line in differences(a, b, f"{path}[{i}]")]
     return [f"{path}: {one!r}, not {other!r}"]
