@@ -207,3 +207,10 @@ def test_what_asks_for_no_role_is_not_among_the_routes() -> None:
     other.get(RUN)(made)
     with pytest.raises(TypeError, match="is no Route"):
         routes_of([make_router(), other])
+
+
+def test_what_is_declared_on_the_application_is_held_to_the_same() -> None:
+    app = FastAPI()
+    add_routes(app.router, [])
+    with pytest.raises(TypeError, match="is not served"):
+        app.get(RUN)(header)
