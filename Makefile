@@ -17,7 +17,7 @@ SCHEDULES ?= 200000
 REPLICA_SCHEDULES ?= 150000
 SHARE := not browser and not faults and not frameworks and not fuzz and not page and not planted and not schedulers and not wheel and not nightly
 # Where the tests of each other share are; tests/test_shares.py holds them to it.
-FAULTS := tests/causes tests/faults tests/features/hang tests/path tests/rdzv tests/attack tests/test_netlab.py
+FAULTS := tests/causes tests/faults tests/features/hang tests/path tests/rdzv tests/attack
 SCHEDULERS := tests/azureml tests/docker tests/kubernetes tests/prometheus tests/slurm tests/ssh tests/vessl
 FRAMEWORKS := tests/examples tests/features/hang/ranks tests/frameworks tests/gpu tests/path tests/torchrun tests/worker/warm
 FUZZ := tests/attack

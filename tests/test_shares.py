@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import core, pure_coverage, pythons
+from tests import pythons
 
 ROOT = Path(__file__).parent.parent
 SHARES = {
@@ -51,18 +51,3 @@ def test_what_is_tested_on_every_python_is_there() -> None:
     assert [path for path in tried if not (ROOT / path).is_file()] == []
     sources = [(ROOT / path).read_text(encoding="utf-8") for path in pythons.pure()]
     assert [name for name in pythons.LONG if not any(name in text for text in sources)] == []
-
-
-def test_what_is_counted_is_there_and_pure_tests_are_named_once() -> None:
-    assert [path for path in pure_coverage.MORE if not (ROOT / path).is_file()] == []
-    assert {*pure_coverage.MORE} & {*pythons.pure()} == set()
-
-
-def test_what_the_core_leaves_out_is_there_and_below_its_folders() -> None:
-    left_out = [path for paths in core.LEFT_OUT.values() for path in paths]
-    assert [path for path in left_out if not [*ROOT.glob(path)]] == []
-    assert [
-        path for path in left_out if not path.startswith(tuple(f"{f}/" for f in core.FOLDERS))
-    ] == []
-    assert len({*left_out}) == len(left_out)
-    assert {*core.MARKS} > SHARES

@@ -3,9 +3,6 @@ itself."""
 
 from __future__ import annotations
 
-import asyncio
-import gzip
-import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -13,26 +10,20 @@ from typing import Any
 
 import pytest
 from _pytest.mark.structures import ParameterSet
-from starlette.types import Receive, Scope, Send
 
 from rendezvous.registry.sqlite_journal import read_journal
-from rendezvous.serving.connection import CloseReason, Connection
-from rendezvous.talk.network import Answer, Request
 from rendezvous.wire.errors import Unavailable
 from tests.simulation import __main__ as command
-from tests.simulation import asgi, invariants
 from tests.simulation.__main__ import run_seeds, seeds_from
 from tests.simulation.faults import KINDS, words
-from tests.simulation.generate import generate, outlives_nodes, starts_again
+from tests.simulation.generate import generate, outlives_nodes
 from tests.simulation.network import ADDRESSES, place_of
-from tests.simulation.planted import BUGS
 from tests.simulation.registry import OPERATOR
-from tests.simulation.schedule import BREAKING, Fault, Launch, Schedule, from_json
+from tests.simulation.schedule import BREAKING, Fault, Launch, Schedule
 from tests.simulation.search import stored
-from tests.simulation.shrink import shrink
-from tests.simulation.world import World, fails_like, simulate
+from tests.simulation.world import World, simulate
 from tests.support.nightly import at_night
-from tests.support.virtual_time import Machine, VirtualLoop, run_virtually
+from tests.support.virtual_time import Machine
 
 _EACH = 5
 """Runs that outlive their nodes, in one test: seconds of work also on a slow machine."""
@@ -109,95 +100,13 @@ def test_the_ranks_of_a_program_are_those_of_its_node() -> None:
     assert told == {0: (0, 0), 5: (9, 9), 4: (12, 12), 3: (15, 15)}
 
 
-def test_a_schedule_is_plain_values() -> None:
-    for seed in range(100):
-        schedule = generate(seed)
-        assert from_json(schedule.to_json()) == schedule
-
-
 def test_every_kind_of_fault_is_drawn_and_can_be_read() -> None:
     faults = [fault for seed in range(1_000) for fault in generate(seed).faults]
     assert {fault.what for fault in faults} == KINDS.keys()
     assert all(words(fault).strip() for fault in faults)
 
 
-def test_every_invariant_is_a_sentence() -> None:
-    assert len(invariants.ALL) >= 30
-    for invariant in invariants.ALL:
-        assert invariant.__doc__ is not None
-        assert invariant.__doc__.splitlines()[0].endswith(".")
-
-
 # --- the clock and the machines -------------------------------------------------------------------
-
-
-async def _count(seen: list[float]) -> None:
-    while True:
-        seen.append(asyncio.get_running_loop().time())
-        await asyncio.sleep(1)
-
-
-def test_a_paused_machine_goes_on_where_it_was_and_a_killed_one_never_does() -> None:
-    loop = VirtualLoop(pytest.fail)
-    steady, paused, killed = (Machine(loop, name) for name in ("steady", "paused", "killed"))
-    seen: dict[str, list[float]] = {"steady": [], "paused": [], "killed": []}
-    for machine in (steady, paused, killed):
-        machine.run(_count(seen[machine.name]))
-    loop.drive(1.5)
-    paused.pause()
-    killed.kill()
-    loop.drive(4.5)
-    paused.go_on()
-    loop.drive(6.0)
-    assert seen["steady"] == [0, 1, 2, 3, 4, 5, 6]
-    assert seen["paused"] == [0, 1, 4.5, 5.5]  # its clock had not stopped
-    assert seen["killed"] == [0, 1]
-    loop.dispose()
-
-
-def test_a_signal_reaches_the_handler_of_its_own_machine() -> None:
-    loop = VirtualLoop(pytest.fail)
-    told: list[str] = []
-
-    async def program(name: str) -> None:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told.append, name)
-        await asyncio.sleep(100)
-
-    machines = [Machine(loop, name) for name in ("one", "dead", "paused", "other")]
-    one, dead, paused, _ = machines
-    for machine in machines:
-        machine.run(program(machine.name))
-    loop.drive(1.0)
-    dead.kill()
-    paused.pause()
-    heeded = [machine.signal(signal.SIGTERM) for machine in (one, dead, paused)]
-    assert [*heeded, one.signal(signal.SIGHUP)] == [True, False, True, False]
-    loop.drive(2.0)
-    assert told == ["one"]
-    paused.go_on()
-    loop.drive(3.0)
-    assert told == ["one", "paused"]
-    loop.dispose()
-
-
-def test_tasks_and_futures_stand_in_a_set_in_the_order_in_which_they_were_made() -> None:
-    async def work() -> None:
-        loop = asyncio.get_running_loop()
-        tasks = [asyncio.ensure_future(asyncio.sleep(1.0)) for _ in range(5)]
-        hashes = [hash(one) for one in (*tasks, *(loop.create_future() for _ in range(5)))]
-        assert hashes == list(range(hashes[0], hashes[0] + 10))
-
-    run_virtually(work())
-
-
-def test_nothing_is_over_while_the_registry_is_stopped() -> None:
-    """Its last commit may be under way, of which it has told nobody."""
-    world = World(CALM)
-    world.run()
-    assert world._is_over()
-    assert world.network.registry is not None
-    world.network.registry.machine.pause()
-    assert not world._is_over()
 
 
 def test_what_a_stopped_registry_has_received_is_read_though_the_network_forgets_it() -> None:
@@ -269,55 +178,7 @@ def test_a_stranger_is_refused_as_in_reality(
     world.loop.dispose()
 
 
-def test_a_compressed_answer_is_read() -> None:
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        assert (b"accept-encoding", b"gzip") in scope["headers"]
-        headers = [(b"Content-Encoding", b"gzip")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": gzip.compress(b"much")})
-
-    answer = run_virtually(asgi.serve(app, Request("GET", "/x?a=1", {}), "10.9.0.1", None))
-    assert answer == Answer(200, {"content-encoding": "gzip"}, b"much")
-
-
-def test_who_waits_for_more_of_a_request_hears_that_its_connection_ended() -> None:
-    heard: list[str] = []
-
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        heard.extend([(await receive())["type"], (await receive())["type"]])
-
-    async def work() -> None:
-        connection = Connection("10.9.0.1")
-        asyncio.get_running_loop().call_later(1.0, connection.end, CloseReason.FIN)
-        await asgi.serve(app, Request("POST", "/x", {}, b"body"), "10.9.0.1", connection)
-        assert asyncio.get_running_loop().time() == 1.0
-
-    run_virtually(work())
-    assert heard == ["http.request", "http.disconnect"]
-
-
 # --- what a person gets of a failure --------------------------------------------------------------
-
-
-@pytest.mark.nightly
-def test_a_failing_schedule_is_shortened_to_what_matters() -> None:
-    alone = (x for seed in range(7, 4_000, 40) if len((x := generate(seed)).faults) == 1)
-    single = (schedule for schedule in alone if not schedule.launches[0].max_restarts)
-    many = (schedule for schedule in single if schedule.launches[0].nodes > 4)
-    schedule = next(schedule for schedule in many if schedule.faults[0].what == "isolated")
-    schedule = replace(schedule, faults=(*schedule.faults, Fault(1.0, "doubled", count=3)))
-    with BUGS["no brake"].planted():
-        violation = simulate(schedule).violation
-        assert violation is not None
-        short = shrink(schedule, lambda smaller: fails_like(violation, smaller))
-        assert fails_like(violation, short)
-    assert [fault.what for fault in short.faults] == ["isolated"]
-
-
-def test_only_what_may_start_again_is_tried_on_request() -> None:
-    assert seeds_from(4, 3) == range(4, 7)
-    seeds = seeds_from(4, 3, starts_again)
-    assert [generate(seed).launches[0].max_restarts > 0 for seed in seeds] == [True] * 3
 
 
 @pytest.mark.nightly

@@ -6,17 +6,14 @@
 
 from __future__ import annotations
 
-import sys
 from zlib import crc32
 
 import pytest
 
-from tests.simulation.replicas import __main__ as command
 from tests.simulation.replicas.__main__ import run_seeds
 from tests.simulation.replicas.planted import BUGS, is_good, shown, stored
-from tests.simulation.replicas.schedule import Fault, Schedule, from_json, generate
-from tests.simulation.replicas.shrinking import shrink
-from tests.simulation.replicas.world import fails_like, simulate
+from tests.simulation.replicas.schedule import generate
+from tests.simulation.replicas.world import simulate
 
 CAUGHT = stored()
 _SHARE = 9
@@ -60,11 +57,6 @@ def test_a_run_that_is_being_removed_at_the_very_end_is_not_missed() -> None:
     assert is_good(32_344)
 
 
-def test_a_schedule_can_be_written_down() -> None:
-    for seed in range(50):
-        assert from_json(generate(seed).to_json()) == generate(seed)
-
-
 def test_every_kind_of_fault_is_drawn() -> None:
     faults = [fault for seed in range(300) for fault in generate(seed).faults]
     assert {fault.what for fault in faults} == {
@@ -92,28 +84,3 @@ def test_a_planted_bug_is_caught(name: str) -> None:
 @pytest.mark.parametrize("name", list(BUGS))
 def test_every_bug_fits_the_code_as_it_stands(name: str) -> None:
     BUGS[name].check()
-
-
-def test_a_failing_schedule_is_shortened() -> None:
-    name = "who waits is not told of a move"
-    seed, _ = CAUGHT[name]
-    schedule = generate(seed)
-    with BUGS[name].planted():
-        violation = simulate(schedule).violation
-        assert violation is not None
-        short = shrink(schedule, lambda one: fails_like(violation, one))
-    assert fault_kinds(short) <= {"drain", "roll"}
-    assert len(short.launches) == 1
-    assert simulate(short).violation is None
-
-
-def fault_kinds(schedule: Schedule) -> set[str]:
-    return {fault.what for fault in schedule.faults if isinstance(fault, Fault)}
-
-
-def test_the_command_says_what_it_has_run(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["replicas", "--schedules", "2", "--seed", "1"])
-    assert command.main() == 0
-    assert "2 schedules of replicas" in capsys.readouterr().out
