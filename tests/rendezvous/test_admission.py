@@ -6,124 +6,343 @@ import pytest
 
 from rendezvous.run.events import Refused
 from rendezvous.run.joins import decide_mismatch
-from rendezvous.wire.errors import Fenced, Mismatch
+from rendezvous.run.views import reason
+from rendezvous.wire.errors import Fenced, Mismatch, RunOver, SlotTaken, TooLate
 from rendezvous.wire.node import Job
 from rendezvous.wire.reports import AckReport, LeaveReport
-from rendezvous.wire.run import Phase
+from rendezvous.wire.run import Phase, SlotState
 from rendezvous.wire.verify import ProbeReport
 from tests.support.driver import Drive, in_phase, make_join, make_spec, sha
-from tests.support.stories import stories, tell
 
 
-@stories("""
-the same join again changes nothing in any phase
-    gathering|verifying|arming|running; join 0 -> nothing 0.incarnations=1
-a delayed copy of an older join is fenced
-    new; gather 0; silent 7 0; join 0 attempt=2 -> 0.incarnations=2
-    join 0 attempt=1 -> Fenced nothing
-    "slot …: this join was accepted as incarnation 1; a newer node has the slot now…"
-a copy of a join whose node was given up is fenced
-    new; gather 1; silent 16 1; join 1 -> Fenced
-    "slot …: this join was accepted as incarnation 1; the slot has been given up since…"
-an older generation is fenced with both numbers
-    new; news 1 submitting 3; join 1 2 -> Fenced
-    "…belongs to a newer worker run (generation 3); this is generation 2"
-    hint "…an older worker run of this launch is still running…"
-a generation that failed is fenced before the next is submitted
-    new; news 1 submitting; news 1 failed; join 1 1 -> Fenced
-    "…belongs to a newer worker run (generation 2)…"
-a live holder keeps its slot and both are named
-    new; gather 1; silent 5 1; join 1 attempt=2 hostname=twin at=10.0.0.9 -> SlotTaken
-    "slot 1 is held by host1 (10.0.0.2), which is alive; twin (10.0.0.9) asks for it with the same
-    token"
-    hint "…two worker runs were started with the same join string…"
-a suspect holder loses its slot within its generation
-    new; gather 1; silent 6 1; join 1 attempt=2 -> 1.incarnations=2
-nobody joins a running run
-    running; silent 7 1; join 1 1|2 attempt=2 -> RunOver
-    "…has started, and no node can join it now (slot 1)…"
-who comes after the go and is not needed is too late
-    new 3|2 least=2 spares=0|1 last_call_seconds=5; gather 0 1; wait 5; verify; arm -> running
-    join 2 -> TooLate
-    "slot 2 is too late: run 'r' started without it…"
-    exit 0 0; exit 1 0; join 2 -> TooLate
-who comes too late for a run that fails is told of the failure
-    new 2 spares=1 last_call_seconds=5; gather 0 1; wait 5; verify; arm; exit 0 3; join 2 -> RunOver
-    "…no node can join it now (slot 2)…"
-    stop 1 143; join 2 -> RunOver
-    "run 'r' has ended: … exit code 3…"
-who comes after the last call is asked to wait while nodes verify
-    new 3 least=2 last_call_seconds=5; gather 0 1; wait 5; join 2 -> SlotTaken verifying
-    "the last call of run 'r' has ended, and the run is verifying without slot 2…"
-    verify; join 2 -> SlotTaken arming
-    "the last call of run 'r' has ended, and the run is arming without slot 2…"
-another nnodes is refused with both values
-    new 4 least=4|4|2|2; join 1 nnodes=3|2:4|4|2:5 -> Mismatch
-    "slot 1 (host1) was started with --nnodes 3,|2:4,|4,|2:5, but run 'r' has --nnodes 4|4|2:4|2:4"
-    hint "…the same number of nodes (--nnodes or NUM_NODES)…"
-the same nnodes may be written differently
-    new 4 least=4|4|4|2; join 1 nnodes=4|4:4|04|2:4 -> 1.incarnations=1
-a loopback address is refused where the nodes are on several machines
-    new; join 1 at=10.0.0.2,127.0.0.2 -> Mismatch
-    "…127.0.0.2, which no other machine can reach…"
-    hint "…remove --loopback…"
-a loopback address may be meant
-    new 2|1 loopback=True|False; join 0 at=127.0.0.2 -> 0.incarnations=1
-another framework is refused with both names
-    new; join 1 framework=command -> Mismatch
-    "slot 1 (host1) was started with --framework command, but run 'r' has --framework torchrun"
-    hint "…the same --framework…"
-the same command is accepted as is one that is not told
-    new 3; join 0 command=a; join 1 command=a; join 2 -> joined,joined,joined
-commands may differ when the run allows it
-    new 3 same_command=False; join 0 command=a; join 1 command=b
-    -> 1.incarnations=1
-of two nodes with different commands both are named and nobody is blamed
-    new 4; join 2 command=train.py,--lr,1; join 0 command=train.py,--lr,2 -> Mismatch
-    -> code=mismatch exit=77 slot=None hostname= command_word=3
-    "slot 2 (host2) and slot 0 (host0) would run different COMMANDs: word 3 differs"
-    hint "…the same COMMAND, or allow the difference with --any-command…"
-one node against the rest is named alone
-    new 4; join 0 command=t,a; join 1 command=t,a; join 3 command=t,a,b -> Mismatch slot=3
-    -> command_word=3 code=mismatch
-    "slot 3 (host3) would run a different COMMAND: word 3 differs from that of slot 0
-    (host0) and 1 other"
-one node against several is named alone
-    new 4; join 0 command=a; join 1 command=a; join 2 command=a; join 3 command=b -> Mismatch
-    "…from that of slot 0 (host0) and 2 others"
-a node in place of the only other one may have another command
-    new 3; join 0 command=a; join 0 2 command=b -> 0.incarnations=2
-the node that is compared with may be gone
-    new 4; join 0 command=a; join 1 command=a; join 2 command=a; leave 0; leave 1
-    join 3 command=b -> Mismatch slot=None
-    "…slot 2 (host2)…"
-a rank beyond the run is refused
-    new 2 spares=0|1; join 1 requested_node=2|3 -> Mismatch
-    "…asks to be node 2|3 in a run of 2 nodes…"
-    hint "its nodes are 0 to 1|2"
-slot 0 and node 0 belong together
-    new; join 0|1 requested_node=1|0 -> Mismatch
-    "…asks to be node 1|0; slot 0 is always node 0…"
-    hint "…unset NODE_RANK…"
-two nodes that ask for one rank are both named
-    new 3; join 1 requested_node=2; join 2 requested_node=2 -> Mismatch
-    "slot 2 (host2) and slot 1 (host1) both ask to be node 2"
-    hint "…a different NODE_RANK…"
-the rank of a node that was lost is free again
-    new 3; join 1 requested_node=2; silent 16 1; join 2 requested_node=2 -> 2.incarnations=1
-a replacement may ask for the rank of whom it replaces
-    new 3; join 1 requested_node=2; join 1 2 requested_node=2 -> 1.incarnations=2
-a node that does not listen is refused where addresses are to be proven
-    new; join 1 probe_port=None -> Mismatch
-    "slot 1 (host1) does not answer the other nodes' connection checks…"
-a node need not listen where nobody probes it
-    new 2 verify=False; join 0 probe_port=None; join 1 probe_port=None -> arming
-a node alone need not listen
-    new 1; join 0 probe_port=None -> verifying plan=
-    verify -> arming
-""")
-def test_joins(story: str) -> None:
-    tell(story)
+@pytest.mark.parametrize("phase", [Phase.GATHERING, Phase.VERIFYING, Phase.ARMING, Phase.RUNNING])
+def test_the_same_join_again_changes_nothing_in_any_phase(phase: Phase) -> None:
+    drive = in_phase(phase)
+    with drive.unchanged():
+        drive.join(0)
+    assert drive.slot(0).incarnations == 1
+
+
+def test_a_delayed_copy_of_an_older_join_is_fenced() -> None:
+    drive = Drive(make_spec()).gather(0)
+    drive.wait(7, silent=[0])
+    drive.join(0, attempt=2)
+    assert drive.slot(0).incarnations == 2
+    with pytest.raises(Fenced) as refused, drive.unchanged():
+        drive.join(0, attempt=1)
+    assert refused.value.message.startswith("slot ")
+    assert (
+        ": this join was accepted as incarnation 1; a newer node has the slot now"
+    ) in refused.value.message
+
+
+def test_a_copy_of_a_join_whose_node_was_given_up_is_fenced() -> None:
+    drive = Drive(make_spec()).gather(1)
+    drive.wait(16, silent=[1])
+    with pytest.raises(Fenced) as refused:
+        drive.join(1)
+    assert refused.value.message.startswith("slot ")
+    assert (
+        ": this join was accepted as incarnation 1; the slot has been given up since"
+    ) in refused.value.message
+
+
+def test_an_older_generation_is_fenced_with_both_numbers() -> None:
+    drive = Drive(make_spec())
+    drive.news(1, SlotState.SUBMITTING, 3)
+    with pytest.raises(Fenced) as refused:
+        drive.join(1, 2)
+    assert refused.value.message.endswith(
+        "belongs to a newer worker run (generation 3); this is generation 2"
+    )
+    assert "an older worker run of this launch is still running" in refused.value.hint
+
+
+def test_a_generation_that_failed_is_fenced_before_the_next_is_submitted() -> None:
+    drive = Drive(make_spec())
+    drive.news(1, SlotState.SUBMITTING)
+    drive.news(1, SlotState.FAILED)
+    with pytest.raises(Fenced) as refused:
+        drive.join(1, 1)
+    assert "belongs to a newer worker run (generation 2)" in refused.value.message
+
+
+def test_a_live_holder_keeps_its_slot_and_both_are_named() -> None:
+    drive = Drive(make_spec()).gather(1)
+    drive.wait(5, silent=[1])
+    with pytest.raises(SlotTaken) as refused:
+        drive.join(1, attempt=2, hostname="twin", addresses=["10.0.0.9"])
+    assert refused.value.message == (
+        "slot 1 is held by host1 (10.0.0.2), which is alive; twin (10.0.0.9) asks for it "
+        "with the same token"
+    )
+    assert "two worker runs were started with the same join string" in refused.value.hint
+
+
+def test_a_suspect_holder_loses_its_slot_within_its_generation() -> None:
+    drive = Drive(make_spec()).gather(1)
+    drive.wait(6, silent=[1])
+    drive.join(1, attempt=2)
+    assert drive.slot(1).incarnations == 2
+
+
+@pytest.mark.parametrize("generation", [1, 2])
+def test_nobody_joins_a_running_run(generation: int) -> None:
+    drive = in_phase(Phase.RUNNING)
+    drive.wait(7, silent=[1])
+    with pytest.raises(RunOver) as refused:
+        drive.join(1, generation, attempt=2)
+    assert "has started, and no node can join it now (slot 1)" in refused.value.message
+
+
+@pytest.mark.parametrize(("nodes", "spares"), [(3, 0), (2, 1)])
+def test_who_comes_after_the_go_and_is_not_needed_is_too_late(nodes: int, spares: int) -> None:
+    drive = Drive(make_spec(nodes, least=2, spares=spares, last_call_seconds=5)).gather(0, 1)
+    drive.wait(5)
+    drive.verify().arm()
+    assert drive.phase == "running"
+    with pytest.raises(TooLate) as refused:
+        drive.join(2)
+    assert refused.value.message.startswith("slot 2 is too late: run 'r' started without it")
+    drive.exit(0, 0)
+    drive.exit(1, 0)
+    with pytest.raises(TooLate):
+        drive.join(2)
+
+
+def test_who_comes_too_late_for_a_run_that_fails_is_told_of_the_failure() -> None:
+    drive = Drive(make_spec(2, spares=1, last_call_seconds=5)).gather(0, 1)
+    drive.wait(5)
+    drive.verify().arm()
+    drive.exit(0, 3)
+    with pytest.raises(RunOver) as refused:
+        drive.join(2)
+    assert "no node can join it now (slot 2)" in refused.value.message
+    drive.exit(1, 143, stopped=True)
+    with pytest.raises(RunOver) as refused:
+        drive.join(2)
+    assert refused.value.message.startswith("run 'r' has ended: ")
+    assert " exit code 3" in refused.value.message
+
+
+def test_who_comes_after_the_last_call_is_asked_to_wait_while_nodes_verify() -> None:
+    drive = Drive(make_spec(3, least=2, last_call_seconds=5)).gather(0, 1)
+    drive.wait(5)
+    with pytest.raises(SlotTaken) as refused:
+        drive.join(2)
+    assert drive.phase == "verifying"
+    assert refused.value.message.startswith(
+        "the last call of run 'r' has ended, and the run is verifying without slot 2"
+    )
+    drive.verify()
+    with pytest.raises(SlotTaken) as refused:
+        drive.join(2)
+    assert drive.phase == "arming"
+    assert refused.value.message.startswith(
+        "the last call of run 'r' has ended, and the run is arming without slot 2"
+    )
+
+
+@pytest.mark.parametrize(
+    ("least", "nnodes", "words"),
+    [
+        (4, "3", "slot 1 (host1) was started with --nnodes 3, but run 'r' has --nnodes 4"),
+        (4, "2:4", "slot 1 (host1) was started with --nnodes 2:4, but run 'r' has --nnodes 4"),
+        (2, "4", "slot 1 (host1) was started with --nnodes 4, but run 'r' has --nnodes 2:4"),
+        (2, "2:5", "slot 1 (host1) was started with --nnodes 2:5, but run 'r' has --nnodes 2:4"),
+    ],
+)
+def test_another_nnodes_is_refused_with_both_values(least: int, nnodes: str, words: str) -> None:
+    drive = Drive(make_spec(4, least=least))
+    with pytest.raises(Mismatch) as refused:
+        drive.join(1, job=Job(nnodes=nnodes))
+    assert refused.value.message == words
+    assert "the same number of nodes (--nnodes or NUM_NODES)" in refused.value.hint
+
+
+@pytest.mark.parametrize(("least", "nnodes"), [(4, "4"), (4, "4:4"), (4, "04"), (2, "2:4")])
+def test_the_same_nnodes_may_be_written_differently(least: int, nnodes: str) -> None:
+    drive = Drive(make_spec(4, least=least))
+    drive.join(1, job=Job(nnodes=nnodes))
+    assert drive.slot(1).incarnations == 1
+
+
+def test_a_loopback_address_is_refused_where_the_nodes_are_on_several_machines() -> None:
+    drive = Drive(make_spec())
+    with pytest.raises(Mismatch) as refused:
+        drive.join(1, addresses=["10.0.0.2", "127.0.0.2"])
+    assert "127.0.0.2, which no other machine can reach" in refused.value.message
+    assert "remove --loopback" in refused.value.hint
+
+
+@pytest.mark.parametrize(("nodes", "loopback"), [(2, True), (1, False)])
+def test_a_loopback_address_may_be_meant(nodes: int, loopback: bool) -> None:
+    drive = Drive(make_spec(nodes, loopback=loopback))
+    drive.join(0, addresses=["127.0.0.2"])
+    assert drive.slot(0).incarnations == 1
+
+
+def test_another_framework_is_refused_with_both_names() -> None:
+    drive = Drive(make_spec())
+    with pytest.raises(Mismatch) as refused:
+        drive.join(1, job=Job(framework="command"))
+    assert refused.value.message == (
+        "slot 1 (host1) was started with --framework command, but run 'r' has --framework torchrun"
+    )
+    assert "the same --framework" in refused.value.hint
+
+
+def test_the_same_command_is_accepted_as_is_one_that_is_not_told() -> None:
+    drive = Drive(make_spec(3))
+    drive.join(0, job=Job(command_words=[sha("a")[:16]]))
+    drive.join(1, job=Job(command_words=[sha("a")[:16]]))
+    drive.join(2)
+    assert drive.states() == ["joined", "joined", "joined"]
+
+
+def test_commands_may_differ_when_the_run_allows_it() -> None:
+    drive = Drive(make_spec(3, same_command=False))
+    drive.join(0, job=Job(command_words=[sha("a")[:16]]))
+    drive.join(1, job=Job(command_words=[sha("b")[:16]]))
+    assert drive.slot(1).incarnations == 1
+
+
+def test_of_two_nodes_with_different_commands_both_are_named_and_nobody_is_blamed() -> None:
+    drive = Drive(make_spec(4))
+    drive.join(2, job=Job(command_words=[sha("train.py")[:16], sha("--lr")[:16], sha("1")[:16]]))
+    with pytest.raises(Mismatch) as refused:
+        drive.join(
+            0, job=Job(command_words=[sha("train.py")[:16], sha("--lr")[:16], sha("2")[:16]])
+        )
+    assert (drive.result.code, drive.result.exit_code) == ("mismatch", 77)
+    assert (drive.result.slot, drive.result.hostname, drive.result.command_word) == (None, "", 3)
+    assert refused.value.message == (
+        "slot 2 (host2) and slot 0 (host0) would run different COMMANDs: word 3 differs"
+    )
+    assert "the same COMMAND, or allow the difference with --any-command" in refused.value.hint
+
+
+def test_one_node_against_the_rest_is_named_alone() -> None:
+    drive = Drive(make_spec(4))
+    drive.join(0, job=Job(command_words=[sha("t")[:16], sha("a")[:16]]))
+    drive.join(1, job=Job(command_words=[sha("t")[:16], sha("a")[:16]]))
+    with pytest.raises(Mismatch) as refused:
+        drive.join(3, job=Job(command_words=[sha("t")[:16], sha("a")[:16], sha("b")[:16]]))
+    assert (drive.result.slot, drive.result.command_word, drive.result.code) == (3, 3, "mismatch")
+    assert refused.value.message == (
+        "slot 3 (host3) would run a different COMMAND: word 3 differs from that of slot 0 "
+        "(host0) and 1 other"
+    )
+
+
+def test_one_node_against_several_is_named_alone() -> None:
+    drive = Drive(make_spec(4))
+    drive.join(0, job=Job(command_words=[sha("a")[:16]]))
+    drive.join(1, job=Job(command_words=[sha("a")[:16]]))
+    drive.join(2, job=Job(command_words=[sha("a")[:16]]))
+    with pytest.raises(Mismatch) as refused:
+        drive.join(3, job=Job(command_words=[sha("b")[:16]]))
+    assert refused.value.message.endswith("from that of slot 0 (host0) and 2 others")
+
+
+def test_a_node_in_place_of_the_only_other_one_may_have_another_command() -> None:
+    drive = Drive(make_spec(3))
+    drive.join(0, job=Job(command_words=[sha("a")[:16]]))
+    drive.join(0, 2, job=Job(command_words=[sha("b")[:16]]))
+    assert drive.slot(0).incarnations == 2
+
+
+def test_the_node_that_is_compared_with_may_be_gone() -> None:
+    drive = Drive(make_spec(4))
+    drive.join(0, job=Job(command_words=[sha("a")[:16]]))
+    drive.join(1, job=Job(command_words=[sha("a")[:16]]))
+    drive.join(2, job=Job(command_words=[sha("a")[:16]]))
+    drive.leave(0)
+    drive.leave(1)
+    with pytest.raises(Mismatch) as refused:
+        drive.join(3, job=Job(command_words=[sha("b")[:16]]))
+    assert drive.result.slot is None
+    assert "slot 2 (host2)" in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("spares", "requested_node", "words", "words_2"),
+    [
+        (0, 2, "asks to be node 2 in a run of 2 nodes", "its nodes are 0 to 1"),
+        (1, 3, "asks to be node 3 in a run of 2 nodes", "its nodes are 0 to 2"),
+    ],
+)
+def test_a_rank_beyond_the_run_is_refused(
+    spares: int, requested_node: int, words: str, words_2: str
+) -> None:
+    drive = Drive(make_spec(2, spares=spares))
+    with pytest.raises(Mismatch) as refused:
+        drive.join(1, requested_node=requested_node)
+    assert words in refused.value.message
+    assert refused.value.hint == words_2
+
+
+@pytest.mark.parametrize(
+    ("slot", "requested_node", "words"),
+    [
+        (0, 1, "asks to be node 1; slot 0 is always node 0"),
+        (1, 0, "asks to be node 0; slot 0 is always node 0"),
+    ],
+)
+def test_slot_0_and_node_0_belong_together(slot: int, requested_node: int, words: str) -> None:
+    drive = Drive(make_spec())
+    with pytest.raises(Mismatch) as refused:
+        drive.join(slot, requested_node=requested_node)
+    assert words in refused.value.message
+    assert "unset NODE_RANK" in refused.value.hint
+
+
+def test_two_nodes_that_ask_for_one_rank_are_both_named() -> None:
+    drive = Drive(make_spec(3))
+    drive.join(1, requested_node=2)
+    with pytest.raises(Mismatch) as refused:
+        drive.join(2, requested_node=2)
+    assert refused.value.message == "slot 2 (host2) and slot 1 (host1) both ask to be node 2"
+    assert "a different NODE_RANK" in refused.value.hint
+
+
+def test_the_rank_of_a_node_that_was_lost_is_free_again() -> None:
+    drive = Drive(make_spec(3))
+    drive.join(1, requested_node=2)
+    drive.wait(16, silent=[1])
+    drive.join(2, requested_node=2)
+    assert drive.slot(2).incarnations == 1
+
+
+def test_a_replacement_may_ask_for_the_rank_of_whom_it_replaces() -> None:
+    drive = Drive(make_spec(3))
+    drive.join(1, requested_node=2)
+    drive.join(1, 2, requested_node=2)
+    assert drive.slot(1).incarnations == 2
+
+
+def test_a_node_that_does_not_listen_is_refused_where_addresses_are_to_be_proven() -> None:
+    drive = Drive(make_spec())
+    with pytest.raises(Mismatch) as refused:
+        drive.join(1, probe_port=None)
+    assert refused.value.message.startswith(
+        "slot 1 (host1) does not answer the other nodes' connection checks"
+    )
+
+
+def test_a_node_need_not_listen_where_nobody_probes_it() -> None:
+    drive = Drive(make_spec(2, verify=False))
+    drive.join(0, probe_port=None)
+    drive.join(1, probe_port=None)
+    assert drive.phase == "arming"
+
+
+def test_a_node_alone_need_not_listen() -> None:
+    drive = Drive(make_spec(1))
+    drive.join(0, probe_port=None)
+    assert (drive.phase, drive.plan()) == ("verifying", [])
+    drive.verify()
+    assert drive.phase == "arming"
 
 
 def test_what_lies_behind_the_words_that_are_sent_is_one_difference() -> None:
@@ -146,60 +365,155 @@ def test_what_an_older_incarnation_says_is_fenced() -> None:
     assert drive.run.version == before
 
 
-@stories("""
-the node of an emptied slot is fenced
-    new; gather 1; silent 16 1; leave 1 -> Fenced
-the same probe or acknowledgement again changes nothing
-    verifying|arming 3; probe|ack 1; probe|ack 1 -> nothing
-    -> joined,verified,joined|verified,armed,verified
-the same exit again changes nothing
-    running 3; exit 1 3; exit 1 4 -> nothing
-    waits "…exit code 3…"
-the same words of progress again change nothing
-    running; progress 1 'step 10'; progress 1 'step 10' -> nothing
-    progress 1 'step 20'
-    "node 1 (host1): step 20"
-what is reported out of its phase changes nothing
-    arming; probe 0 -> nothing
-    progress 1 'step 10' -> nothing
-a node that was given up after the go is fenced but may leave
-    running; silent 16 1; exit 1 0 -> Fenced
-    "…was given up: it was silent…"
-    leave 1 -> nothing
-an exit after the end changes nothing and leaving counts once
-    running; exit 0 3; wait 5; stop 1 143 -> finished nothing
-    leave 1 -> exited,left
-    leave 1 -> nothing
-news of an older generation change nothing
-    new; news 1 submitting 2; news 1 failed 1 -> nothing
-the same news again change nothing
-    new; news 1 queued name=run-1 handle=n17 detail=Priority
-    news 1 queued name=run-1 handle=n17 detail=Priority -> nothing
-    news 1 queued detail=Priority -> nothing
-    news 1 queued detail=Resources -> 1.detail=Resources
-name and handle stay when later news leave them out
-    new; news 1 submitting name=run-1; news 1 submitted handle=n17; news 1 running
-    -> 1.name=run-1 1.handle=n17
-a dead worker run does not come back to life
-    new; news 1 failed; news 1 running -> nothing
-    news 1 ended -> nothing
-    news 1 submitting 2 -> 1.state=submitting 1.generation=2
-nothing is submitted for a finished run
-    running 1; exit 0 0; news 0 submitting 2 -> RunOver
-    "…the launcher submits no more worker runs…"
-    news 0 ended -> 0.state=ended
-a refusal says nothing of a live node in its slot
-    gathering|verifying|arming|running; refuse_to_join 0 -> nothing
-a refusal of an older worker run says nothing of the newer one
-    new; news 1 submitting 2; refuse_to_join 1 -> nothing
-    refuse_to_join 1 2 -> code=refused
-a refusal that comes again changes nothing more
-    new 2 spares=0|1|0 managed=True|True|False; refuse_to_join 1; refuse_to_join 1 -> nothing
-a refusal after the go changes nothing
-    new 3 least=2; gather 0 1; wait 31; verify; arm; refuse_to_join 2 -> running nothing
-""")
-def test_reports_and_news(story: str) -> None:
-    tell(story)
+def test_the_node_of_an_emptied_slot_is_fenced() -> None:
+    drive = Drive(make_spec()).gather(1)
+    drive.wait(16, silent=[1])
+    with pytest.raises(Fenced):
+        drive.leave(1)
+
+
+def test_the_same_probe_or_acknowledgement_again_changes_nothing() -> None:
+    drive = in_phase(Phase.VERIFYING, 3)
+    drive.probe(1)
+    with drive.unchanged():
+        drive.probe(1)
+    assert drive.states() == ["joined", "verified", "joined"]
+
+
+def test_the_same_probe_or_acknowledgement_again_changes_nothing_1() -> None:
+    drive = in_phase(Phase.ARMING, 3)
+    drive.ack(1)
+    with drive.unchanged():
+        drive.ack(1)
+    assert drive.states() == ["verified", "armed", "verified"]
+
+
+def test_the_same_exit_again_changes_nothing() -> None:
+    drive = in_phase(Phase.RUNNING, 3)
+    drive.exit(1, 3)
+    with drive.unchanged():
+        drive.exit(1, 4)
+    assert "exit code 3" in reason(drive.run, drive.now)
+
+
+def test_the_same_words_of_progress_again_change_nothing() -> None:
+    drive = in_phase(Phase.RUNNING)
+    drive.progress(1, "step 10")
+    with drive.unchanged():
+        drive.progress(1, "step 10")
+    drive.progress(1, "step 20")
+    assert drive.reasons[-1] == "node 1 (host1): step 20"
+
+
+def test_what_is_reported_out_of_its_phase_changes_nothing() -> None:
+    drive = in_phase(Phase.ARMING)
+    with drive.unchanged():
+        drive.probe(0)
+    with drive.unchanged():
+        drive.progress(1, "step 10")
+
+
+def test_a_node_that_was_given_up_after_the_go_is_fenced_but_may_leave() -> None:
+    drive = in_phase(Phase.RUNNING)
+    drive.wait(16, silent=[1])
+    with pytest.raises(Fenced) as refused:
+        drive.exit(1, 0)
+    assert "was given up: it was silent" in refused.value.message
+    with drive.unchanged():
+        drive.leave(1)
+
+
+def test_an_exit_after_the_end_changes_nothing_and_leaving_counts_once() -> None:
+    drive = in_phase(Phase.RUNNING)
+    drive.exit(0, 3)
+    drive.wait(5)
+    with drive.unchanged():
+        drive.exit(1, 143, stopped=True)
+    assert drive.phase == "finished"
+    drive.leave(1)
+    assert drive.states() == ["exited", "left"]
+    with drive.unchanged():
+        drive.leave(1)
+
+
+def test_news_of_an_older_generation_change_nothing() -> None:
+    drive = Drive(make_spec())
+    drive.news(1, SlotState.SUBMITTING, 2)
+    with drive.unchanged():
+        drive.news(1, SlotState.FAILED, 1)
+
+
+def test_the_same_news_again_change_nothing() -> None:
+    drive = Drive(make_spec())
+    drive.news(1, SlotState.QUEUED, name="run-1", handle="n17", detail="Priority")
+    with drive.unchanged():
+        drive.news(1, SlotState.QUEUED, name="run-1", handle="n17", detail="Priority")
+    with drive.unchanged():
+        drive.news(1, SlotState.QUEUED, detail="Priority")
+    drive.news(1, SlotState.QUEUED, detail="Resources")
+    assert drive.slot(1).detail == "Resources"
+
+
+def test_name_and_handle_stay_when_later_news_leave_them_out() -> None:
+    drive = Drive(make_spec())
+    drive.news(1, SlotState.SUBMITTING, name="run-1")
+    drive.news(1, SlotState.SUBMITTED, handle="n17")
+    drive.news(1, SlotState.RUNNING)
+    assert (drive.slot(1).name, drive.slot(1).handle) == ("run-1", "n17")
+
+
+def test_a_dead_worker_run_does_not_come_back_to_life() -> None:
+    drive = Drive(make_spec())
+    drive.news(1, SlotState.FAILED)
+    with drive.unchanged():
+        drive.news(1, SlotState.RUNNING)
+    with drive.unchanged():
+        drive.news(1, SlotState.ENDED)
+    drive.news(1, SlotState.SUBMITTING, 2)
+    assert (drive.slot(1).state, drive.slot(1).generation) == ("submitting", 2)
+
+
+def test_nothing_is_submitted_for_a_finished_run() -> None:
+    drive = in_phase(Phase.RUNNING, 1)
+    drive.exit(0, 0)
+    with pytest.raises(RunOver) as refused:
+        drive.news(0, SlotState.SUBMITTING, 2)
+    assert "the launcher submits no more worker runs" in refused.value.message
+    drive.news(0, SlotState.ENDED)
+    assert drive.slot(0).state == "ended"
+
+
+@pytest.mark.parametrize("phase", [Phase.GATHERING, Phase.VERIFYING, Phase.ARMING, Phase.RUNNING])
+def test_a_refusal_says_nothing_of_a_live_node_in_its_slot(phase: Phase) -> None:
+    drive = in_phase(phase)
+    with drive.unchanged():
+        drive.refuse_to_join(0)
+
+
+def test_a_refusal_of_an_older_worker_run_says_nothing_of_the_newer_one() -> None:
+    drive = Drive(make_spec())
+    drive.news(1, SlotState.SUBMITTING, 2)
+    with drive.unchanged():
+        drive.refuse_to_join(1)
+    drive.refuse_to_join(1, 2)
+    assert drive.result.code == "refused"
+
+
+@pytest.mark.parametrize(("spares", "managed"), [(0, True), (1, True), (0, False)])
+def test_a_refusal_that_comes_again_changes_nothing_more(spares: int, managed: bool) -> None:
+    drive = Drive(make_spec(2, spares=spares, managed=managed))
+    drive.refuse_to_join(1)
+    with drive.unchanged():
+        drive.refuse_to_join(1)
+
+
+def test_a_refusal_after_the_go_changes_nothing() -> None:
+    drive = Drive(make_spec(3, least=2)).gather(0, 1)
+    drive.wait(31)
+    drive.verify().arm()
+    with drive.unchanged():
+        drive.refuse_to_join(2)
+    assert drive.phase == "running"
 
 
 def test_reports_on_an_older_epoch_or_table_change_nothing() -> None:

@@ -12,165 +12,395 @@ from rendezvous.run.gathering import Recovery, recovery_of
 from rendezvous.run.phases import RULES, Admits, Awaits, PhaseRules
 from rendezvous.run.protocol import launcher_gone
 from rendezvous.run.verifying import GatherMore, Verify, plan_checks
+from rendezvous.run.views import reason
+from rendezvous.wire.errors import Mismatch
+from rendezvous.wire.node import Job
 from rendezvous.wire.run import Limits, Phase, Result, SlotNews, SlotState
-from tests.support.driver import Drive, in_phase, make_spec
-from tests.support.stories import MEMLOCK, stories, tell
+from tests.support.driver import MEMLOCK, Drive, in_phase, make_spec
 
 
-@stories("""
-a node that is lost is submitted again
-    gathering|verifying|arming 3; silent 16 1 -> gathering table=None digest= 1.wanted=2 1.retries=1
-    -> joined,-,-|joined,-,joined|joined,-,joined
-    "…failed before the start: it was silent for 15 s: host, network or agent is down; it is
-    submitted again"
-a node that is lost with no retry left ends the run
-    gathering|verifying|arming 3 submit_retries=0; silent 16 1 -> slot=1 hostname=host1
-    -> status=failed exit=86 code=node_lost
-    "…(host1…failed before the start: it was silent for 15 s: host, network or agent is down"
-a worker run that is preempted with no retry left ends the run with that cause
-    new 2 submit_retries=0; gather 0; news 1 submitting; news 1 failed cause=preempted
-    -> status=failed exit=88 code=preempted
-a worker run that no other one of its spec would do better than is not submitted again
-    new 2; gather 0; news 1 submitting; news 1 failed cause=scheduler_failed detail='no rdzv'
-    -> status=failed exit=83 code=scheduler_failed slot=1
-where nobody can submit again a lost node is waited for once
-    gathering|verifying|arming 3 managed=False; silent 16 1 -> gathering
-    "…; the run waits for it, because its platform may start it again"
-    join 1 at=10.0.0.77 attempt=2 -> 1.problem=
-    silent 16 1 -> exit=86 slot=1
-where nobody can submit again a node that was ended may come again
-    gathering|verifying|arming 3 managed=False; exit 1 143 -> gathering
-where nobody can submit again a node that failed may not
-    gathering|verifying|arming 3 managed=False; exit 1 82 -> exit=82 slot=1 code=agent_failed
-an agent that ends is submitted again
-    gathering|verifying|arming 3; exit 1 143 -> gathering 1.wanted=2 1.node=None
-    -> 1.problem='its agent ended with code 143'
-a newer generation that takes a slot begins a new epoch
-    verifying|arming; join 1 2 hostname=spare -> verifying epoch=2 joined,joined waiting=0,1
-    "spare joined in slot 1 (2 of 2), from 10.0.0.2, as incarnation 2, replacing host1"
-a newer generation that takes a slot while gathering disturbs nobody
-    new 3 least=2; gather 0 1 -> seq=1 enough_since=100.0
-    wait 5; join 1 2 -> seq=1 enough_since=100.0
-one failure that agent and scheduler tell of costs one retry
-    new; gather 1; news 1 running
-    "slot 1: running"
-    exit 1 1 message='its GPU is gone' -> 1.wanted=2
-    news 1 failed detail='exit code 1' -> gathering 1.retries=1 1.wanted=2
-    -> 1.problem='its GPU is gone'
-    "slot 1: failed (exit code 1)"
-a node whose worker run ended is submitted again
-    new; gather 1; news 1 ended detail=preempted -> -,-
-    "slot 1 (host1) failed before the start: its worker run ended: preempted; it is submitted again"
-a newer worker run that dies does not harm the node that it was to replace
-    arming; news 1 submitting 2; news 1 failed 2 -> arming verified,verified
-    arm -> running
-what the scheduler said of an older worker run is not held against a newer one
-    gathering; news 1 failed detail='bad node'; join 1 2; verify; arm; silent 14 1
-    -> 1.state=none 1.detail= running,running
-the cause of a submission that fails is said once before the end and at it
-    new; gather 0; news 1 submitting; news 1 submitting detail='no such queue'
-    "slot 1 could not be submitted yet: no such queue"
-    news 1 failed detail='no such queue'
-    "slot 1 failed before the start: its submission failed; it is submitted again"
-    waits "…slot 1 waiting to be submitted again"
-    news 1 submitting 2
-    waits "…slot 1 being submitted again"
-    news 1 failed 2 detail='no such queue' -> exit=83 slot=1 code=scheduler_failed
-    told "slot 1 failed before the start: its submission failed"
-    "slot 1 failed before the start: its submission failed: no such queue"
-another cause is said as well
-    new; gather 0; news 1 submitting; news 1 failed detail='no such queue'
-    "slot 1 failed before the start: its submission failed: no such queue; it is submitted again"
-    news 1 submitting 2; news 1 failed 2 detail='the queue is full' -> exit=83
-    "slot 1 failed before the start: its submission failed: the queue is full"
-a node that joined has the causes before it forgotten
-    new; gather 0; news 1 submitting; news 1 failed detail='no image'; news 1 submitting 2; join 1 2
-    -> 1.told=
-what was submitted has ended before it joined
-    new 2 submit_retries=0; gather 0; news 1 submitted handle=n17; news 1 failed detail='no image'
-    "slot 1 failed before the start: its worker run ended before it joined: no image"
-without verify the table is sealed as soon as all are in, and again after a loss
-    new 3 verify=False; gather 0 1 -> gathering
-    join 2 -> arming epoch=1 verified,verified,verified
-    leave 1 -> gathering table=None
-    join 1 2 -> arming epoch=2
-    arm -> running
-""")
-def test_losses(story: str) -> None:
-    tell(story)
+@pytest.mark.parametrize(
+    ("phase", "states"),
+    [
+        (Phase.GATHERING, ["joined", "-", "-"]),
+        (Phase.VERIFYING, ["joined", "-", "joined"]),
+        (Phase.ARMING, ["joined", "-", "joined"]),
+    ],
+)
+def test_a_node_that_is_lost_is_submitted_again(phase: Phase, states: list[str]) -> None:
+    drive = in_phase(phase, 3)
+    drive.wait(16, silent=[1])
+    assert (drive.phase, drive.table_slots(), drive.run.digest) == ("gathering", None, "")
+    assert (drive.slot(1).wanted, drive.slot(1).retries, drive.states()) == (2, 1, states)
+    assert drive.reasons[-1].endswith(
+        "failed before the start: it was silent for 15 s: host, network or agent is down; "
+        "it is submitted again"
+    )
 
 
-@stories("""
-the last call begins when enough are in and goes on without the others
-    new 4 least=2 last_call_seconds=30; gather 0; wait 100; join 2; wait 29 -> epoch=0
-    wait 1 -> verifying epoch=1
-    "the last call ended with 2 nodes"
-    verify; arm -> table=0,2
-a replacement after the last call begins another one
-    new 3 least=2 last_call_seconds=5; gather 0 1; wait 5 -> verifying
-    join 1 2 -> gathering enough_since=105.0
-the last call needs slot 0
-    new 4 least=2; gather 1 2 3; wait 60 -> gathering enough_since=None
-    join 0 -> verifying
-the last call ends when a loss makes them too few
-    new 3 least=2; gather 0 1; silent 16 1 -> enough_since=None
-    wait 60 -> gathering
-a slot that cannot be had is spared when the others are enough
-    new 3 least=2 submit_retries=0; gather 0; news 2 failed
-    "slot 2 failed before the start: its submission failed; the run does not need it"
-    join 1; wait 30 -> verifying
-a slot that cannot be spared ends the run
-    new 3 least=2 submit_retries=0; gather 0; news 2 failed; news 1 failed -> exit=83 slot=1
-a spared slot that is filled after all counts again
-    new 3 least=2 submit_retries=0; gather 0; news 2 failed; join 2 -> 2.given_up=False
-    news 1 failed -> result=None
-    wait 30 -> verifying
-a spared slot that is submitted again counts again
-    new 3 least=2 submit_retries=0; gather 0; news 2 failed; news 2 submitting 2; news 1 failed
-    -> result=None
-a worker run of a slot outside the sealed table dies and the table stays
-    new 3 least=2 submit_retries=0|1 last_call_seconds=1; gather 0 1; wait 1; verify -> arming seq=3
-    news 2 failed -> arming epoch=1 seq=3 2.wanted=1|2 2.given_up=True|False
-""")
-def test_min_max(story: str) -> None:
-    tell(story)
+@pytest.mark.parametrize("phase", [Phase.GATHERING, Phase.VERIFYING, Phase.ARMING])
+def test_a_node_that_is_lost_with_no_retry_left_ends_the_run(phase: Phase) -> None:
+    drive = in_phase(phase, 3, submit_retries=0)
+    drive.wait(16, silent=[1])
+    assert (drive.result.slot, drive.result.hostname) == (1, "host1")
+    assert (drive.result.status, drive.result.exit_code) == ("failed", 86)
+    assert drive.result.code == "node_lost"
+    assert "(host1" in drive.result.message
+    assert drive.result.message.endswith(
+        "failed before the start: it was silent for 15 s: host, network or agent is down"
+    )
 
 
-@stories("""
-a node that does not acknowledge ends the run after the time-out
-    arming 2 arm_timeout_seconds=10; ack 0; wait 10 -> exit=82 code=arming_failed
-    "node 1 (host1) did not get ready within 10 s, though still connected"
-    told "node 1 (host1) did not get ready…"
-a taken port gives a new epoch with a free one
-    arming; ack 1; refuse 0 port_taken 'master port 29500 is taken' free_port=29507 -> arming
-    -> epoch=2 waiting=0,1 verified,verified port=29507
-    "node 0 (host0) cannot start: master port 29500 is taken; trying master port
-    29507"
-    arm -> running
-a taken port without a free one is followed by the next
-    new 1; join 0 master_port=41000|65535; verify; refuse 0 port_taken taken -> port=41001|29500
-a master port that rank 0 found free is used unless one is fixed
-    new 2 master_port=None|29999; join 0 master_port=41000; join 1 master_port=42000; verify
-    -> port=41000|29999
-a fixed port that is taken ends the run
-    arming 2 master_port=29999; refuse 0 port_taken 'master port 29999 is taken' free_port=30000
-    -> status=failed exit=82 code=arming_failed slot=0 node=0 hostname=host0
-    "node 0 (host0) cannot start: master port 29999 is taken"
-    told "node 0 (host0) cannot start: master port 29999 is taken"
-    hint "choose another with --master-port"
-an exit with no retry left never ends the run well
-    arming 2 submit_retries=0; exit 1 77|0 message='the disk is full' tail=a,b log=/log
-    -> status=failed exit=77|1 code=agent_failed slot=1 node=1 hostname=host1 verified,lost
-    -> tail=a,b log=/log
-    "node 1 (host1) failed before the start: the disk is full"
-    told "node 1 (host1) failed before the start: the disk is full"
-another refusal ends the run at once
-    arming; refuse 1 bad_table|hosts|contract 'it has no file' -> exit=82 code=arming_failed slot=1
-    -> node=1 hostname=host1
-    "node 1 (host1) cannot start: it has no file"
-""")
-def test_arming(story: str) -> None:
-    tell(story)
+def test_a_worker_run_that_is_preempted_with_no_retry_left_ends_the_run_with_that_cause() -> None:
+    drive = Drive(make_spec(2, submit_retries=0)).gather(0)
+    drive.news(1, SlotState.SUBMITTING)
+    drive.news(1, SlotState.FAILED, cause="preempted")
+    assert (drive.result.status, drive.result.exit_code) == ("failed", 88)
+    assert drive.result.code == "preempted"
+
+
+def test_a_worker_run_that_no_other_one_of_its_spec_would_do_better_than_is_not_submitted_again() -> (
+    None
+):
+    drive = Drive(make_spec(2)).gather(0)
+    drive.news(1, SlotState.SUBMITTING)
+    drive.news(1, SlotState.FAILED, cause="scheduler_failed", detail="no rdzv")
+    assert (drive.result.status, drive.result.exit_code) == ("failed", 83)
+    assert (drive.result.code, drive.result.slot) == ("scheduler_failed", 1)
+
+
+@pytest.mark.parametrize("phase", [Phase.GATHERING, Phase.VERIFYING, Phase.ARMING])
+def test_where_nobody_can_submit_again_a_lost_node_is_waited_for_once(phase: Phase) -> None:
+    drive = in_phase(phase, 3, managed=False)
+    drive.wait(16, silent=[1])
+    assert drive.phase == "gathering"
+    assert drive.reasons[-1].endswith(
+        "; the run waits for it, because its platform may start it again"
+    )
+    drive.join(1, addresses=["10.0.0.77"], attempt=2)
+    assert drive.slot(1).problem == ""
+    drive.wait(16, silent=[1])
+    assert (drive.result.exit_code, drive.result.slot) == (86, 1)
+
+
+@pytest.mark.parametrize("phase", [Phase.GATHERING, Phase.VERIFYING, Phase.ARMING])
+def test_where_nobody_can_submit_again_a_node_that_was_ended_may_come_again(phase: Phase) -> None:
+    drive = in_phase(phase, 3, managed=False)
+    drive.exit(1, 143)
+    assert drive.phase == "gathering"
+
+
+@pytest.mark.parametrize("phase", [Phase.GATHERING, Phase.VERIFYING, Phase.ARMING])
+def test_where_nobody_can_submit_again_a_node_that_failed_may_not(phase: Phase) -> None:
+    drive = in_phase(phase, 3, managed=False)
+    drive.exit(1, 82)
+    assert (drive.result.exit_code, drive.result.slot) == (82, 1)
+    assert drive.result.code == "agent_failed"
+
+
+@pytest.mark.parametrize("phase", [Phase.GATHERING, Phase.VERIFYING, Phase.ARMING])
+def test_an_agent_that_ends_is_submitted_again(phase: Phase) -> None:
+    drive = in_phase(phase, 3)
+    drive.exit(1, 143)
+    assert (drive.phase, drive.slot(1).wanted, drive.slot(1).node) == ("gathering", 2, None)
+    assert drive.slot(1).problem == "its agent ended with code 143"
+
+
+@pytest.mark.parametrize("phase", [Phase.VERIFYING, Phase.ARMING])
+def test_a_newer_generation_that_takes_a_slot_begins_a_new_epoch(phase: Phase) -> None:
+    drive = in_phase(phase)
+    drive.join(1, 2, hostname="spare")
+    assert (drive.phase, drive.run.epoch) == ("verifying", 2)
+    assert (drive.states(), sorted(drive.run.waiting_for)) == (["joined", "joined"], [0, 1])
+    assert drive.reasons[-1] == (
+        "spare joined in slot 1 (2 of 2), from 10.0.0.2, as incarnation 2, replacing host1"
+    )
+
+
+def test_a_newer_generation_that_takes_a_slot_while_gathering_disturbs_nobody() -> None:
+    drive = Drive(make_spec(3, least=2)).gather(0, 1)
+    assert (drive.run.seq, drive.run.attempt.enough_since) == (1, 100.0)
+    drive.wait(5)
+    drive.join(1, 2)
+    assert (drive.run.seq, drive.run.attempt.enough_since) == (1, 100.0)
+
+
+def test_one_failure_that_agent_and_scheduler_tell_of_costs_one_retry() -> None:
+    drive = Drive(make_spec()).gather(1)
+    drive.news(1, SlotState.RUNNING)
+    assert drive.reasons[-1] == "slot 1: running"
+    drive.exit(1, 1, message="its GPU is gone")
+    assert drive.slot(1).wanted == 2
+    drive.news(1, SlotState.FAILED, detail="exit code 1")
+    assert (drive.phase, drive.slot(1).retries, drive.slot(1).wanted) == ("gathering", 1, 2)
+    assert drive.slot(1).problem == "its GPU is gone"
+    assert drive.reasons[-1] == "slot 1: failed (exit code 1)"
+
+
+def test_a_node_whose_worker_run_ended_is_submitted_again() -> None:
+    drive = Drive(make_spec()).gather(1)
+    drive.news(1, SlotState.ENDED, detail="preempted")
+    assert drive.states() == ["-", "-"]
+    assert drive.reasons[-1] == (
+        "slot 1 (host1) failed before the start: its worker run ended: preempted; it is "
+        "submitted again"
+    )
+
+
+def test_a_newer_worker_run_that_dies_does_not_harm_the_node_that_it_was_to_replace() -> None:
+    drive = in_phase(Phase.ARMING)
+    drive.news(1, SlotState.SUBMITTING, 2)
+    drive.news(1, SlotState.FAILED, 2)
+    assert (drive.phase, drive.states()) == ("arming", ["verified", "verified"])
+    drive.arm()
+    assert drive.phase == "running"
+
+
+def test_what_the_scheduler_said_of_an_older_worker_run_is_not_held_against_a_newer_one() -> None:
+    drive = in_phase(Phase.GATHERING)
+    drive.news(1, SlotState.FAILED, detail="bad node")
+    drive.join(1, 2)
+    drive.verify().arm()
+    drive.wait(14, silent=[1])
+    assert (drive.slot(1).state, drive.slot(1).detail) == ("none", "")
+    assert drive.states() == ["running", "running"]
+
+
+def test_the_cause_of_a_submission_that_fails_is_said_once_before_the_end_and_at_it() -> None:
+    drive = Drive(make_spec()).gather(0)
+    drive.news(1, SlotState.SUBMITTING)
+    drive.news(1, SlotState.SUBMITTING, detail="no such queue")
+    assert drive.reasons[-1] == "slot 1 could not be submitted yet: no such queue"
+    drive.news(1, SlotState.FAILED, detail="no such queue")
+    assert drive.reasons[-1] == (
+        "slot 1 failed before the start: its submission failed; it is submitted again"
+    )
+    assert reason(drive.run, drive.now).endswith("slot 1 waiting to be submitted again")
+    drive.news(1, SlotState.SUBMITTING, 2)
+    assert reason(drive.run, drive.now).endswith("slot 1 being submitted again")
+    drive.news(1, SlotState.FAILED, 2, detail="no such queue")
+    assert (drive.result.exit_code, drive.result.slot) == (83, 1)
+    assert drive.result.code == "scheduler_failed"
+    assert drive.reasons[-1] == "slot 1 failed before the start: its submission failed"
+    assert drive.result.message == (
+        "slot 1 failed before the start: its submission failed: no such queue"
+    )
+
+
+def test_another_cause_is_said_as_well() -> None:
+    drive = Drive(make_spec()).gather(0)
+    drive.news(1, SlotState.SUBMITTING)
+    drive.news(1, SlotState.FAILED, detail="no such queue")
+    assert drive.reasons[-1] == (
+        "slot 1 failed before the start: its submission failed: no such queue; it is "
+        "submitted again"
+    )
+    drive.news(1, SlotState.SUBMITTING, 2)
+    drive.news(1, SlotState.FAILED, 2, detail="the queue is full")
+    assert drive.result.exit_code == 83
+    assert drive.result.message == (
+        "slot 1 failed before the start: its submission failed: the queue is full"
+    )
+
+
+def test_a_node_that_joined_has_the_causes_before_it_forgotten() -> None:
+    drive = Drive(make_spec()).gather(0)
+    drive.news(1, SlotState.SUBMITTING)
+    drive.news(1, SlotState.FAILED, detail="no image")
+    drive.news(1, SlotState.SUBMITTING, 2)
+    drive.join(1, 2)
+    assert drive.slot(1).told == ""
+
+
+def test_what_was_submitted_has_ended_before_it_joined() -> None:
+    drive = Drive(make_spec(2, submit_retries=0)).gather(0)
+    drive.news(1, SlotState.SUBMITTED, handle="n17")
+    drive.news(1, SlotState.FAILED, detail="no image")
+    assert drive.result.message == (
+        "slot 1 failed before the start: its worker run ended before it joined: no image"
+    )
+
+
+def test_without_verify_the_table_is_sealed_as_soon_as_all_are_in_and_again_after_a_loss() -> None:
+    drive = Drive(make_spec(3, verify=False)).gather(0, 1)
+    assert drive.phase == "gathering"
+    drive.join(2)
+    assert (drive.phase, drive.run.epoch) == ("arming", 1)
+    assert drive.states() == ["verified", "verified", "verified"]
+    drive.leave(1)
+    assert (drive.phase, drive.table_slots()) == ("gathering", None)
+    drive.join(1, 2)
+    assert (drive.phase, drive.run.epoch) == ("arming", 2)
+    drive.arm()
+    assert drive.phase == "running"
+
+
+def test_the_last_call_begins_when_enough_are_in_and_goes_on_without_the_others() -> None:
+    drive = Drive(make_spec(4, least=2, last_call_seconds=30)).gather(0)
+    drive.wait(100)
+    drive.join(2)
+    drive.wait(29)
+    assert drive.run.epoch == 0
+    drive.wait(1)
+    assert (drive.phase, drive.run.epoch) == ("verifying", 1)
+    assert drive.reasons[-1] == "the last call ended with 2 nodes"
+    drive.verify().arm()
+    assert drive.table_slots() == [0, 2]
+
+
+def test_a_replacement_after_the_last_call_begins_another_one() -> None:
+    drive = Drive(make_spec(3, least=2, last_call_seconds=5)).gather(0, 1)
+    drive.wait(5)
+    assert drive.phase == "verifying"
+    drive.join(1, 2)
+    assert (drive.phase, drive.run.attempt.enough_since) == ("gathering", 105.0)
+
+
+def test_the_last_call_needs_slot_0() -> None:
+    drive = Drive(make_spec(4, least=2)).gather(1, 2, 3)
+    drive.wait(60)
+    assert (drive.phase, drive.run.attempt.enough_since) == ("gathering", None)
+    drive.join(0)
+    assert drive.phase == "verifying"
+
+
+def test_the_last_call_ends_when_a_loss_makes_them_too_few() -> None:
+    drive = Drive(make_spec(3, least=2)).gather(0, 1)
+    drive.wait(16, silent=[1])
+    assert drive.run.attempt.enough_since is None
+    drive.wait(60)
+    assert drive.phase == "gathering"
+
+
+def test_a_slot_that_cannot_be_had_is_spared_when_the_others_are_enough() -> None:
+    drive = Drive(make_spec(3, least=2, submit_retries=0)).gather(0)
+    drive.news(2, SlotState.FAILED)
+    assert drive.reasons[-1] == (
+        "slot 2 failed before the start: its submission failed; the run does not need it"
+    )
+    drive.join(1)
+    drive.wait(30)
+    assert drive.phase == "verifying"
+
+
+def test_a_slot_that_cannot_be_spared_ends_the_run() -> None:
+    drive = Drive(make_spec(3, least=2, submit_retries=0)).gather(0)
+    drive.news(2, SlotState.FAILED)
+    drive.news(1, SlotState.FAILED)
+    assert (drive.result.exit_code, drive.result.slot) == (83, 1)
+
+
+def test_a_spared_slot_that_is_filled_after_all_counts_again() -> None:
+    drive = Drive(make_spec(3, least=2, submit_retries=0)).gather(0)
+    drive.news(2, SlotState.FAILED)
+    drive.join(2)
+    assert not drive.slot(2).given_up
+    drive.news(1, SlotState.FAILED)
+    assert drive.run.result is None
+    drive.wait(30)
+    assert drive.phase == "verifying"
+
+
+def test_a_spared_slot_that_is_submitted_again_counts_again() -> None:
+    drive = Drive(make_spec(3, least=2, submit_retries=0)).gather(0)
+    drive.news(2, SlotState.FAILED)
+    drive.news(2, SlotState.SUBMITTING, 2)
+    drive.news(1, SlotState.FAILED)
+    assert drive.run.result is None
+
+
+@pytest.mark.parametrize(
+    ("submit_retries", "wanted_of_2", "given_up_of_2"), [(0, 1, True), (1, 2, False)]
+)
+def test_a_worker_run_of_a_slot_outside_the_sealed_table_dies_and_the_table_stays(
+    submit_retries: int, wanted_of_2: int, given_up_of_2: bool
+) -> None:
+    drive = Drive(make_spec(3, least=2, submit_retries=submit_retries, last_call_seconds=1))
+    drive.gather(0, 1)
+    drive.wait(1)
+    drive.verify()
+    assert (drive.phase, drive.run.seq) == ("arming", 3)
+    drive.news(2, SlotState.FAILED)
+    assert (drive.phase, drive.run.epoch, drive.run.seq) == ("arming", 1, 3)
+    assert (drive.slot(2).wanted, drive.slot(2).given_up) == (wanted_of_2, given_up_of_2)
+
+
+def test_a_node_that_does_not_acknowledge_ends_the_run_after_the_time_out() -> None:
+    drive = in_phase(Phase.ARMING, 2, arm_timeout_seconds=10)
+    drive.ack(0)
+    drive.wait(10)
+    assert (drive.result.exit_code, drive.result.code) == (82, "arming_failed")
+    assert drive.result.message == (
+        "node 1 (host1) did not get ready within 10 s, though still connected"
+    )
+    assert drive.reasons[-1].startswith("node 1 (host1) did not get ready")
+
+
+def test_a_taken_port_gives_a_new_epoch_with_a_free_one() -> None:
+    drive = in_phase(Phase.ARMING)
+    drive.ack(1)
+    drive.refuse(0, "port_taken", "master port 29500 is taken", free_port=29507)
+    assert (drive.phase, drive.run.epoch, sorted(drive.run.waiting_for)) == ("arming", 2, [0, 1])
+    assert (drive.states(), drive.table.master_port) == (["verified", "verified"], 29507)
+    assert drive.reasons[-1] == (
+        "node 0 (host0) cannot start: master port 29500 is taken; trying master port 29507"
+    )
+    drive.arm()
+    assert drive.phase == "running"
+
+
+@pytest.mark.parametrize(("master_port", "port"), [(41000, 41001), (65535, 29500)])
+def test_a_taken_port_without_a_free_one_is_followed_by_the_next(
+    master_port: int, port: int
+) -> None:
+    drive = Drive(make_spec(1))
+    drive.join(0, master_port=master_port)
+    drive.verify()
+    drive.refuse(0, "port_taken", "taken")
+    assert drive.table.master_port == port
+
+
+@pytest.mark.parametrize(("master_port", "port"), [(None, 41000), (29999, 29999)])
+def test_a_master_port_that_rank_0_found_free_is_used_unless_one_is_fixed(
+    master_port: int | None, port: int
+) -> None:
+    drive = Drive(make_spec(2, master_port=master_port))
+    drive.join(0, master_port=41000)
+    drive.join(1, master_port=42000)
+    drive.verify()
+    assert drive.table.master_port == port
+
+
+def test_a_fixed_port_that_is_taken_ends_the_run() -> None:
+    drive = in_phase(Phase.ARMING, 2, master_port=29999)
+    drive.refuse(0, "port_taken", "master port 29999 is taken", free_port=30000)
+    assert (drive.result.status, drive.result.exit_code) == ("failed", 82)
+    assert (drive.result.code, drive.result.slot, drive.result.node) == ("arming_failed", 0, 0)
+    assert drive.result.hostname == "host0"
+    assert drive.result.message == "node 0 (host0) cannot start: master port 29999 is taken"
+    assert drive.reasons[-1] == "node 0 (host0) cannot start: master port 29999 is taken"
+    assert drive.result.hint == "choose another with --master-port"
+
+
+@pytest.mark.parametrize(("code", "exit_code"), [(77, 77), (0, 1)])
+def test_an_exit_with_no_retry_left_never_ends_the_run_well(code: int, exit_code: int) -> None:
+    drive = in_phase(Phase.ARMING, 2, submit_retries=0)
+    drive.exit(1, code, message="the disk is full", tail=["a", "b"], log="/log")
+    assert (drive.result.status, drive.result.exit_code) == ("failed", exit_code)
+    assert (drive.result.code, drive.result.slot, drive.result.node) == ("agent_failed", 1, 1)
+    assert (drive.result.hostname, drive.states()) == ("host1", ["verified", "lost"])
+    assert (drive.result.tail, drive.result.log) == (["a", "b"], "/log")
+    assert drive.result.message == "node 1 (host1) failed before the start: the disk is full"
+    assert drive.reasons[-1] == "node 1 (host1) failed before the start: the disk is full"
+
+
+@pytest.mark.parametrize("code", ["bad_table", "hosts", "contract"])
+def test_another_refusal_ends_the_run_at_once(code: str) -> None:
+    drive = in_phase(Phase.ARMING)
+    drive.refuse(1, code, "it has no file")
+    assert (drive.result.exit_code, drive.result.code) == (82, "arming_failed")
+    assert (drive.result.slot, drive.result.node, drive.result.hostname) == (1, 1, "host1")
+    assert drive.result.message == "node 1 (host1) cannot start: it has no file"
 
 
 def test_ports_are_not_tried_for_ever() -> None:
@@ -185,93 +415,233 @@ def test_ports_are_not_tried_for_ever() -> None:
 # --- the join time-out ----------------------------------------------------------------------------
 
 
-@stories("""
-a missing slot is named with what is known of it
-    new 4 join_timeout_seconds=600; gather 0 1 3; news 2 submitting name=rdzv-x-2
-    news 2 running detail=node017; wait 599 -> result=None
-    wait 1 -> status=failed exit=80 code=join_timeout slot=2 node=None hostname=
-    "run 'r' expected 4 nodes and 3 joined within 600 s: slot 2 (worker run rdzv-x-2)
-    never reached the registry; the scheduler reports running: node017"
-    told "run 'r' expected 4 nodes and 3 joined within 600 s: slot 2 (worker run rdzv-x-2)…"
-    hint "see the log of the missing worker run; it must be able to reach the registry's address"
-what fails again and again is named before the end and at it
-    new 2 join_timeout_seconds=5; gather 0; news 1 submitting name=x-1
-    news 1 submitting detail='the API answered 500'
-    "slot 1 could not be submitted yet: the API answered 500"
-    waits "waiting for 1 of 2 nodes, 5 s left: slot 1 being submitted again"
-    wait 5 -> code=join_timeout
-    "…slot 1 (worker run x-1) was still being submitted: the API answered 500"
-    hint "the scheduler has not accepted the worker run yet; launch again when it responds"
-where nothing was submitted the launcher knows why
-    new 2 join_timeout_seconds=0.5; gather 0; wait 0.5
-    "run 'r' expected 2 nodes and 1 joined within 0.5 s: slot 1 was never submitted"
-    hint "see the earlier messages of the launcher for the cause"
-where a worker run was submitted a longer time-out may do
-    new 2 join_timeout_seconds=0.5; gather 0; news 1 submitting; news 1 submitted; wait 0.5
-    hint "launch again with a larger --join-timeout; …"
-where nobody submits a slot has not reached the registry
-    new 3 managed=False join_timeout_seconds=5; gather 0; wait 5
-    "…1 joined within 5 s: slots 1-2 never reached the registry"
-a scheduler that knows nothing is not quoted
-    new 2 join_timeout_seconds=5; gather 0; news 1 none|unknown; wait 5
-    "…slot 1 never reached the registry"
-missing slots of which the same is known are one group
-    new 64 managed=False join_timeout_seconds=5; gather 0 1 2 42; wait 5
-    "…4 joined within 5 s: slots 3-41, 43-63 never reached the registry"
-    new 9 join_timeout_seconds=5; gather 0; wait 5
-    "…: slots 1-8 were never submitted"
-what differs by a number or a name alone is one group with an example
-    new 4 join_timeout_seconds=5; gather 0; news 1 submitting name=x-1; news 1 queued detail=n17
-    news 2 submitting name=x-2; news 2 running detail='on ab17' handle=ab
-    news 3 submitting name=x-3; news 3 running detail='on cd18' handle=cd
-    news 1 running detail='on ef16' handle=ef; wait 5
-    "…: slots 1-3, such as slot 1, never reached the registry; the scheduler reports …: on ef16"
-four reasons are three and a number
-    new 6 join_timeout_seconds=5; gather 0; news 1 submitting; news 2 submitting; news 2 running
-    news 3 submitting; news 3 submitted; news 4 submitting; news 4 unknown; wait 5
-    "…: slot 1 was still being submitted; slot 2 never reached …; slot 3 never …; and 2 more"
-a trouble of the registry is told instead of blaming who is missing
-    new 9 join_timeout_seconds=5; gather 0; wait 4.75; timeout trouble='no more connections'
-    "…1 joined within 5 s: no more connections"
-    hint ""
-time in the scheduler's queue does not count
-    new 2 join_timeout_seconds=60; gather 0; news 1 submitting; wait 50
-    news 1 queued detail=Priority; wait 1000; news 1 running; wait 9 -> result=None
-    wait 1 -> code=join_timeout
-the time before each stay in the queue counts
-    new; news 1 running; wait 10; news 1 queued; wait 100 -> 1.waited=10.0
-    news 1 running; wait 20; news 1 queued; wait 100 -> 1.waited=30.0
-the clock of a filled slot stands
-    new; news 1 submitting; wait 10; join 1; wait 10 -> 1.waited=10.0 1.waiting_since=None
-a new submission starts its slot's clock again
-    new 2 join_timeout_seconds=60; gather 0; wait 50; news 1 submitting 2; wait 59 -> result=None
-    wait 1 -> code=join_timeout
-    "…: slot 1 was still being submitted"
-a slot that was lost starts its clock again and the loss is told
-    new 2 join_timeout_seconds=60; gather 0; news 1 submitting; wait 50; join 1
-    exit 1 1 message='its disk is full'; wait 59 -> result=None
-    wait 1
-    "…slot 1 was still being submitted; before that: its disk is full"
-a slot above the minimum is nobody's fault
-    new 4 least=2 join_timeout_seconds=60; gather 0; news 2 queued; news 3 queued; wait 100
-    -> result=None
-    news 3 running; wait 60 -> result=None
-    news 2 running; wait 60 -> code=join_timeout
-    "run 'r' expected 2:4 nodes and 1 joined within 60 s…"
-a spared slot does not count among those that may come
-    new 3 least=2 submit_retries=0 join_timeout_seconds=60; gather 0; news 1 queued
-    news 2 failed detail='bad node'; news 1 running; wait 60 -> code=join_timeout
-    "…bad node…"
-a node of another job ends the run at once when its slot is empty
-    new; gather 0; join 1 nnodes=3 -> Mismatch
-    wait 0 -> code=mismatch exit=77 slot=1
-    "slot 1 (host1) was started with --nnodes 3, but run 'r' has --nnodes 2"
-    hint "give every node the same number of nodes (--nnodes or NUM_NODES)"
-a node of another job does not harm the node that has the slot
-    new; gather 1; join 1 attempt=2 nnodes=3 -> Mismatch gathering -,joined 1.problem=""
-""")
-def test_who_is_missing(story: str) -> None:
-    tell(story)
+def test_a_missing_slot_is_named_with_what_is_known_of_it() -> None:
+    drive = Drive(make_spec(4, join_timeout_seconds=600)).gather(0, 1, 3)
+    drive.news(2, SlotState.SUBMITTING, name="rdzv-x-2")
+    drive.news(2, SlotState.RUNNING, detail="node017")
+    drive.wait(599)
+    assert drive.run.result is None
+    drive.wait(1)
+    assert (drive.result.status, drive.result.exit_code) == ("failed", 80)
+    assert (drive.result.code, drive.result.slot, drive.result.node) == ("join_timeout", 2, None)
+    assert drive.result.hostname == ""
+    assert drive.result.message == (
+        "run 'r' expected 4 nodes and 3 joined within 600 s: slot 2 (worker run rdzv-x-2) "
+        "never reached the registry; the scheduler reports running: node017"
+    )
+    assert drive.reasons[-1].startswith(
+        "run 'r' expected 4 nodes and 3 joined within 600 s: slot 2 (worker run rdzv-x-2)"
+    )
+    assert drive.result.hint == (
+        "see the log of the missing worker run; it must be able to reach the registry's address"
+    )
+
+
+def test_what_fails_again_and_again_is_named_before_the_end_and_at_it() -> None:
+    drive = Drive(make_spec(2, join_timeout_seconds=5)).gather(0)
+    drive.news(1, SlotState.SUBMITTING, name="x-1")
+    drive.news(1, SlotState.SUBMITTING, detail="the API answered 500")
+    assert drive.reasons[-1] == "slot 1 could not be submitted yet: the API answered 500"
+    assert reason(drive.run, drive.now) == (
+        "waiting for 1 of 2 nodes, 5 s left: slot 1 being submitted again"
+    )
+    drive.wait(5)
+    assert drive.result.code == "join_timeout"
+    assert drive.result.message.endswith(
+        "slot 1 (worker run x-1) was still being submitted: the API answered 500"
+    )
+    assert drive.result.hint == (
+        "the scheduler has not accepted the worker run yet; launch again when it responds"
+    )
+
+
+def test_where_nothing_was_submitted_the_launcher_knows_why() -> None:
+    drive = Drive(make_spec(2, join_timeout_seconds=0.5)).gather(0)
+    drive.wait(0.5)
+    assert drive.result.message == (
+        "run 'r' expected 2 nodes and 1 joined within 0.5 s: slot 1 was never submitted"
+    )
+    assert drive.result.hint == "see the earlier messages of the launcher for the cause"
+
+
+def test_where_a_worker_run_was_submitted_a_longer_time_out_may_do() -> None:
+    drive = Drive(make_spec(2, join_timeout_seconds=0.5)).gather(0)
+    drive.news(1, SlotState.SUBMITTING)
+    drive.news(1, SlotState.SUBMITTED)
+    drive.wait(0.5)
+    assert drive.result.hint.startswith("launch again with a larger --join-timeout; ")
+
+
+def test_where_nobody_submits_a_slot_has_not_reached_the_registry() -> None:
+    drive = Drive(make_spec(3, managed=False, join_timeout_seconds=5)).gather(0)
+    drive.wait(5)
+    assert drive.result.message.endswith(
+        "1 joined within 5 s: slots 1-2 never reached the registry"
+    )
+
+
+@pytest.mark.parametrize("state", [SlotState.NONE, SlotState.UNKNOWN])
+def test_a_scheduler_that_knows_nothing_is_not_quoted(state: SlotState) -> None:
+    drive = Drive(make_spec(2, join_timeout_seconds=5)).gather(0)
+    drive.news(1, state)
+    drive.wait(5)
+    assert drive.result.message.endswith("slot 1 never reached the registry")
+
+
+def test_missing_slots_of_which_the_same_is_known_are_one_group() -> None:
+    drive = Drive(make_spec(64, managed=False, join_timeout_seconds=5)).gather(0, 1, 2, 42)
+    drive.wait(5)
+    assert drive.result.message.endswith(
+        "4 joined within 5 s: slots 3-41, 43-63 never reached the registry"
+    )
+    drive = Drive(make_spec(9, join_timeout_seconds=5)).gather(0)
+    drive.wait(5)
+    assert drive.result.message.endswith(": slots 1-8 were never submitted")
+
+
+def test_what_differs_by_a_number_or_a_name_alone_is_one_group_with_an_example() -> None:
+    drive = Drive(make_spec(4, join_timeout_seconds=5)).gather(0)
+    drive.news(1, SlotState.SUBMITTING, name="x-1")
+    drive.news(1, SlotState.QUEUED, detail="n17")
+    drive.news(2, SlotState.SUBMITTING, name="x-2")
+    drive.news(2, SlotState.RUNNING, detail="on ab17", handle="ab")
+    drive.news(3, SlotState.SUBMITTING, name="x-3")
+    drive.news(3, SlotState.RUNNING, detail="on cd18", handle="cd")
+    drive.news(1, SlotState.RUNNING, detail="on ef16", handle="ef")
+    drive.wait(5)
+    assert (
+        ": slots 1-3, such as slot 1, never reached the registry; the scheduler reports "
+    ) in drive.result.message
+    assert drive.result.message.endswith(": on ef16")
+
+
+def test_four_reasons_are_three_and_a_number() -> None:
+    drive = Drive(make_spec(6, join_timeout_seconds=5)).gather(0)
+    drive.news(1, SlotState.SUBMITTING)
+    drive.news(2, SlotState.SUBMITTING)
+    drive.news(2, SlotState.RUNNING)
+    drive.news(3, SlotState.SUBMITTING)
+    drive.news(3, SlotState.SUBMITTED)
+    drive.news(4, SlotState.SUBMITTING)
+    drive.news(4, SlotState.UNKNOWN)
+    drive.wait(5)
+    assert ": slot 1 was still being submitted; slot 2 never reached " in drive.result.message
+    assert "; slot 3 never " in drive.result.message
+    assert drive.result.message.endswith("; and 2 more")
+
+
+def test_a_trouble_of_the_registry_is_told_instead_of_blaming_who_is_missing() -> None:
+    drive = Drive(make_spec(9, join_timeout_seconds=5)).gather(0)
+    drive.wait(4.75)
+    drive.time_out(trouble="no more connections")
+    assert drive.result.message.endswith("1 joined within 5 s: no more connections")
+    assert drive.result.hint == ""
+
+
+def test_time_in_the_scheduler_s_queue_does_not_count() -> None:
+    drive = Drive(make_spec(2, join_timeout_seconds=60)).gather(0)
+    drive.news(1, SlotState.SUBMITTING)
+    drive.wait(50)
+    drive.news(1, SlotState.QUEUED, detail="Priority")
+    drive.wait(1000)
+    drive.news(1, SlotState.RUNNING)
+    drive.wait(9)
+    assert drive.run.result is None
+    drive.wait(1)
+    assert drive.result.code == "join_timeout"
+
+
+def test_the_time_before_each_stay_in_the_queue_counts() -> None:
+    drive = Drive(make_spec())
+    drive.news(1, SlotState.RUNNING)
+    drive.wait(10)
+    drive.news(1, SlotState.QUEUED)
+    drive.wait(100)
+    assert drive.slot(1).waited == 10.0
+    drive.news(1, SlotState.RUNNING)
+    drive.wait(20)
+    drive.news(1, SlotState.QUEUED)
+    drive.wait(100)
+    assert drive.slot(1).waited == 30.0
+
+
+def test_the_clock_of_a_filled_slot_stands() -> None:
+    drive = Drive(make_spec())
+    drive.news(1, SlotState.SUBMITTING)
+    drive.wait(10)
+    drive.join(1)
+    drive.wait(10)
+    assert (drive.slot(1).waited, drive.slot(1).waiting_since) == (10.0, None)
+
+
+def test_a_new_submission_starts_its_slot_s_clock_again() -> None:
+    drive = Drive(make_spec(2, join_timeout_seconds=60)).gather(0)
+    drive.wait(50)
+    drive.news(1, SlotState.SUBMITTING, 2)
+    drive.wait(59)
+    assert drive.run.result is None
+    drive.wait(1)
+    assert drive.result.code == "join_timeout"
+    assert drive.result.message.endswith(": slot 1 was still being submitted")
+
+
+def test_a_slot_that_was_lost_starts_its_clock_again_and_the_loss_is_told() -> None:
+    drive = Drive(make_spec(2, join_timeout_seconds=60)).gather(0)
+    drive.news(1, SlotState.SUBMITTING)
+    drive.wait(50)
+    drive.join(1)
+    drive.exit(1, 1, message="its disk is full")
+    drive.wait(59)
+    assert drive.run.result is None
+    drive.wait(1)
+    assert drive.result.message.endswith(
+        "slot 1 was still being submitted; before that: its disk is full"
+    )
+
+
+def test_a_slot_above_the_minimum_is_nobody_s_fault() -> None:
+    drive = Drive(make_spec(4, least=2, join_timeout_seconds=60)).gather(0)
+    drive.news(2, SlotState.QUEUED)
+    drive.news(3, SlotState.QUEUED)
+    drive.wait(100)
+    assert drive.run.result is None
+    drive.news(3, SlotState.RUNNING)
+    drive.wait(60)
+    assert drive.run.result is None
+    drive.news(2, SlotState.RUNNING)
+    drive.wait(60)
+    assert drive.result.code == "join_timeout"
+    assert drive.result.message.startswith("run 'r' expected 2:4 nodes and 1 joined within 60 s")
+
+
+def test_a_spared_slot_does_not_count_among_those_that_may_come() -> None:
+    drive = Drive(make_spec(3, least=2, submit_retries=0, join_timeout_seconds=60)).gather(0)
+    drive.news(1, SlotState.QUEUED)
+    drive.news(2, SlotState.FAILED, detail="bad node")
+    drive.news(1, SlotState.RUNNING)
+    drive.wait(60)
+    assert drive.result.code == "join_timeout"
+    assert "bad node" in drive.result.message
+
+
+def test_a_node_of_another_job_ends_the_run_at_once_when_its_slot_is_empty() -> None:
+    drive = Drive(make_spec()).gather(0)
+    with pytest.raises(Mismatch):
+        drive.join(1, job=Job(nnodes="3"))
+    drive.wait(0)
+    assert (drive.result.code, drive.result.exit_code, drive.result.slot) == ("mismatch", 77, 1)
+    assert drive.result.message == (
+        "slot 1 (host1) was started with --nnodes 3, but run 'r' has --nnodes 2"
+    )
+    assert drive.result.hint == "give every node the same number of nodes (--nnodes or NUM_NODES)"
+
+
+def test_a_node_of_another_job_does_not_harm_the_node_that_has_the_slot() -> None:
+    drive = Drive(make_spec()).gather(1)
+    with pytest.raises(Mismatch):
+        drive.join(1, attempt=2, job=Job(nnodes="3"))
+    assert (drive.phase, drive.states()) == ("gathering", ["-", "joined"])
+    assert drive.slot(1).problem == ""
 
 
 def test_without_its_launcher_nothing_is_known_of_the_queue_any_more() -> None:
@@ -288,32 +658,56 @@ def test_without_its_launcher_nothing_is_known_of_the_queue_any_more() -> None:
 # --- refusals of nodes that have not joined -------------------------------------------------------
 
 
-@stories("""
-a node that refuses to join ends the run at once
-    new 2 managed=True|False; gather 0; refuse_to_join 1 -> code=refused exit=2 slot=1
-    -> hostname=host1 status=failed
-    "slot 1 (host1) cannot take part: there is no GPU"
-    hint "ask for one"
-a node that another machine may cure is submitted again as often as any
-    new; news 1 submitting; refuse_to_join 1 retryable=True -> result=None
-    "…; it is submitted again"
-    refuse_to_join 1 retryable=True -> nothing
-    news 1 failed -> result=None 1.wanted=2
-    news 1 submitting 2; refuse_to_join 1 2 retryable=True -> code=refused slot=1
-a refusal of a worker run of which nothing was told begins its generation
-    new; news 1 queued name=j1 detail=Priority; refuse_to_join 1 2 retryable=True
-    -> 1.generation=2 1.wanted=3 1.name= 1.detail=
-a slot for which a spare is there is dropped where its node refuses
-    new 2 spares=1; gather 0; refuse_to_join 1
-    "slot 1 (host1) cannot take part: there is no GPU; the run does not need it"
-    join 2; verify; arm -> running
-a launcher's own child that ends before it joins is not waited for
-    new 2 managed=False; gather 1; news 0 running; news 0 failed detail='pid 7: no such option'
-    -> code=scheduler_failed slot=0
-    "…pid 7: no such option"
-""")
-def test_refusals(story: str) -> None:
-    tell(story)
+@pytest.mark.parametrize("managed", [True, False])
+def test_a_node_that_refuses_to_join_ends_the_run_at_once(managed: bool) -> None:
+    drive = Drive(make_spec(2, managed=managed)).gather(0)
+    drive.refuse_to_join(1)
+    assert (drive.result.code, drive.result.exit_code, drive.result.slot) == ("refused", 2, 1)
+    assert (drive.result.hostname, drive.result.status) == ("host1", "failed")
+    assert drive.result.message == "slot 1 (host1) cannot take part: there is no GPU"
+    assert drive.result.hint == "ask for one"
+
+
+def test_a_node_that_another_machine_may_cure_is_submitted_again_as_often_as_any() -> None:
+    drive = Drive(make_spec())
+    drive.news(1, SlotState.SUBMITTING)
+    drive.refuse_to_join(1, retryable=True)
+    assert drive.run.result is None
+    assert drive.reasons[-1].endswith("; it is submitted again")
+    with drive.unchanged():
+        drive.refuse_to_join(1, retryable=True)
+    drive.news(1, SlotState.FAILED)
+    assert (drive.run.result, drive.slot(1).wanted) == (None, 2)
+    drive.news(1, SlotState.SUBMITTING, 2)
+    drive.refuse_to_join(1, 2, retryable=True)
+    assert (drive.result.code, drive.result.slot) == ("refused", 1)
+
+
+def test_a_refusal_of_a_worker_run_of_which_nothing_was_told_begins_its_generation() -> None:
+    drive = Drive(make_spec())
+    drive.news(1, SlotState.QUEUED, name="j1", detail="Priority")
+    drive.refuse_to_join(1, 2, retryable=True)
+    assert (drive.slot(1).generation, drive.slot(1).wanted, drive.slot(1).name) == (2, 3, "")
+    assert drive.slot(1).detail == ""
+
+
+def test_a_slot_for_which_a_spare_is_there_is_dropped_where_its_node_refuses() -> None:
+    drive = Drive(make_spec(2, spares=1)).gather(0)
+    drive.refuse_to_join(1)
+    assert drive.reasons[-1] == (
+        "slot 1 (host1) cannot take part: there is no GPU; the run does not need it"
+    )
+    drive.join(2)
+    drive.verify().arm()
+    assert drive.phase == "running"
+
+
+def test_a_launcher_s_own_child_that_ends_before_it_joins_is_not_waited_for() -> None:
+    drive = Drive(make_spec(2, managed=False)).gather(1)
+    drive.news(0, SlotState.RUNNING)
+    drive.news(0, SlotState.FAILED, detail="pid 7: no such option")
+    assert (drive.result.code, drive.result.slot) == ("scheduler_failed", 0)
+    assert drive.result.message.endswith("pid 7: no such option")
 
 
 def test_a_refusal_that_an_older_version_has_kept_is_replayed_as_it_was() -> None:

@@ -6,100 +6,332 @@ import pytest
 
 from rendezvous.run.views import node_view
 from rendezvous.wire.run import Phase
-from tests.support.driver import Drive, in_phase
-from tests.support.stories import stories, tell
+from tests.support.driver import Drive, in_phase, make_spec
 
 
-@stories("""
-a first warm start that fails at once is repeated on the same nodes
-    arming 2; ack 0; ack 1 warm=True -> running
-    wait 9; exit 1 3 -> running stop=True
-    stop 0 143 -> arming epoch=2 stop=False used=0 epochs=1:3 port=29501 numbers=0,1 waiting=0,1
-    told "node 0 (host0) was stopped (exit code 143); node 1 (host1) failed within
-    10 s of a warm start; starting again with --warm off, not counted as a restart"
-    last "node 1 (host1) failed: the program ended with exit code 3"
-    arm; exit 0 0; exit 1 0 -> status=ok
-who has not reported by the verdict is waited for by the acknowledgement
-    arming 2 verdict_seconds=2; ack 0 warm=True; ack 1; exit 0 1; wait 2 -> arming waiting=0,1
-    told "node 0 (host0) failed: the program ended with exit code 1; node 0 (host0)
-    failed within 10 s of a warm start; …"
-    late 1 1 143 stopped=True; arm -> running epoch=2
-whatever it fails of
-    arming 1; ack 0 warm=True; exit 0 127|139|255 -> arming
-    arming 1; ack 0 warm=True; exit 0 1 tail='ModuleNotFoundError: no'|'SyntaxError: no' -> arming
-    arm; exit 0 2 tail='error: unrecognized arguments: --x' -> status=failed epochs=1:1
-it is repeated once
-    arming 1; ack 0 warm=True; exit 0 1; ack 0 warm=True; exit 0 1 -> status=failed exit=1
-    "node 0 (host0) failed: the program ended with exit code 1"
-later it fails as ever
-    arming 1; ack 0 warm=True; wait 10.25; exit 0 1 -> status=failed epochs=
-the age of a failure counts, and not when it is told
-    arming 1; ack 0 warm=True; wait 12; exit 0 1 age_seconds=3 -> arming
-    arm; exit 0 0 -> status=ok
-a go that waited for the imports has not begun to run
-    arming 1; ack 0 warm=True; wait 40; exit 0 1 ran_seconds=9 -> arming
-    arm; exit 0 0 -> status=ok
-    arming 1; ack 0 warm=True; wait 40; exit 0 1 ran_seconds=11 -> status=failed epochs=
-    arming 1; ack 0 warm=True; wait 9; exit 0 1 ran_seconds=30 -> arming
-without a warm node it fails as ever
-    arming 2; arm; exit 0 1; stop 1 143 -> status=failed epochs=
-a table that was not gone on is forgotten
-    arming 1; ack 0 warm=True -> running
-    exit 0 1; refuse 0 port_taken 'it is taken' 29507 -> arming epoch=3
-    arm; exit 0 1 -> status=failed epochs=1:1
-who would have forked on a table before does not on this one
-    arming 2; ack 0 warm=True; refuse 1 port_taken 'it is taken' 29507 -> epoch=2
-    ack 0; ack 1; exit 0 1; stop 1 143 -> status=failed epochs=
-a failure of what follows is the first that is counted
-    arming 1 max_restarts=1; ack 0 warm=True; wait 3; exit 0 1 tail=same -> arming used=0
-    arm; wait 3; exit 0 1 tail=same -> arming used=1 then='restart 1 of 1 at once'
-    arm; wait 3; exit 0 1 tail=other -> status=failed
-    "…; the only restart is used up; each start ended with exit code 1"
-and may be hopeless, as the first one
-    arming 1 max_restarts=9; ack 0 warm=True; exit 0 127; arm; exit 0 127 -> status=failed used=0
-    "…; exit code 127 means that it cannot be started; it is not started again"
-its steps count, as those of any epoch
-    arming 1 max_restarts=9; ack 0 warm=True; wait 3; exit 0 1 progress=5; arm; wait 61; exit 0 1
-    arm; wait 61; exit 0 1; arm; wait 61; exit 0 1 -> status=failed used=2
-    "…exit code 1; 3 starts in a row did not get beyond step 5"
-only the first warm epoch is
-    arming 1 max_restarts=9; ack 0 warm=True; wait 11; exit 0 1 -> arming used=1
-    ack 0 warm=True; exit 0 2 -> used=2
-the first that is warm may be a later one
-    arming 1 max_restarts=9; ack 0; wait 61; exit 0 1 -> arming used=1
-    ack 0 warm=True; exit 0 1 -> arming used=1 epochs=1:1,2:1
-a node that is lost is none that has failed
-    arming 2; ack 0 warm=True; ack 1; leave 1; stop 0 143 -> status=failed code=node_lost
-nor is one that leaves
-    arming 2; ack 0 warm=True; ack 1; depart 1 0 preempted; exit 1 143 stopped=True leaves=True
-    stop 0 143 -> code=node_lost epochs=
-nor is one whose agent fails
-    arming 2; ack 0 warm=True; ack 1; exit 1 82 by_agent=True; stop 0 143 -> status=failed epochs=
-a node that is lost while the others stop ends the run
-    arming 2; ack 0 warm=True; ack 1; exit 0 1; leave 1 -> status=failed exit=1 epochs=
-a node that is lost before the next go ends the run, as before any restart
-    arming 2; ack 0 warm=True; ack 1; exit 0 1; stop 1 143; leave 1 -> status=failed code=node_lost
-    "node 1 (host1) failed before the restart: its agent left before the end"
-a restart by hand is what it is, also of the first warm epoch
-    arming 2; ack 0 warm=True; ack 1; again now; exit 0 1; stop 1 143
-    -> arming then='restart requested: now'
-    ack 0 warm=True; ack 1; exit 0 1; stop 1 143 -> status=failed
-who cancels meanwhile has cancelled it
-    arming 2; ack 0 warm=True; ack 1; exit 0 1; cancel -> status=cancelled
-programs that have ended well are not started again
-    arming 1; ack 0 warm=True; exit 0 0 -> status=ok
-the stop of a stall is none
-    arming 2; ack 0 warm=True; ack 1; exit 0 0; exit 1 1 -> arming epoch=2 epochs=1:1
-after a restart of the registry everything goes on
-    arming 1; ack 0 warm=True; restart; exit 0 1; restart -> arming
-    arm; exit 0 1 -> status=failed
-a run that outlives its nodes repeats it on all of them
-    new 2 on_node_loss=replace fence_timeout_seconds=30; join 0
-    join 1; probe 0; probe 1; ack 0 warm=True; ack 1; exit 1 1; stop 0 143
-    -> arming epoch=2 used=0
-""")
-def test_a_cold_repeat(story: str) -> None:
-    tell(story)
+def test_a_first_warm_start_that_fails_at_once_is_repeated_on_the_same_nodes() -> None:
+    drive = in_phase(Phase.ARMING, 2)
+    drive.ack(0)
+    drive.ack(1, warm=True)
+    assert drive.phase == "running"
+    drive.wait(9)
+    drive.exit(1, 3)
+    assert (drive.phase, drive.run.stop) == ("running", True)
+    drive.exit(0, 143, stopped=True)
+    assert (drive.phase, drive.run.epoch, drive.run.stop) == ("arming", 2, False)
+    assert (drive.run.starts.used, drive.ended(), drive.table.master_port) == (0, [(1, 3)], 29501)
+    assert [slot.its_node.number for slot in drive.run.of_table()] == [0, 1]
+    assert sorted(drive.run.waiting_for) == [0, 1]
+    assert drive.reasons[-1] == (
+        "node 0 (host0) was stopped (exit code 143); node 1 (host1) failed within 10 s of a"
+        " warm start; starting again with --warm off, not counted as a restart"
+    )
+    assert drive.run.starts.ended[-1].message == (
+        "node 1 (host1) failed: the program ended with exit code 3"
+    )
+    drive.arm()
+    drive.exit(0, 0)
+    drive.exit(1, 0)
+    assert drive.result.status == "ok"
+
+
+def test_who_has_not_reported_by_the_verdict_is_waited_for_by_the_acknowledgement() -> None:
+    drive = in_phase(Phase.ARMING, 2, verdict_seconds=2)
+    drive.ack(0, warm=True)
+    drive.ack(1)
+    drive.exit(0, 1)
+    drive.wait(2)
+    assert (drive.phase, sorted(drive.run.waiting_for)) == ("arming", [0, 1])
+    assert drive.reasons[-1].startswith(
+        "node 0 (host0) failed: the program ended with exit code 1; node 0 (host0) failed "
+        "within 10 s of a warm start; "
+    )
+    drive.exit(1, 143, epoch=1, stopped=True)
+    drive.arm()
+    assert (drive.phase, drive.run.epoch) == ("running", 2)
+
+
+@pytest.mark.parametrize("code", [127, 139, 255])
+def test_whatever_it_fails_of(code: int) -> None:
+    drive = in_phase(Phase.ARMING, 1)
+    drive.ack(0, warm=True)
+    drive.exit(0, code)
+    assert drive.phase == "arming"
+    drive = in_phase(Phase.ARMING, 1)
+    drive.ack(0, warm=True)
+    drive.exit(0, 1, tail=["ModuleNotFoundError: no|SyntaxError: no"])
+    assert drive.phase == "arming"
+    drive.arm()
+    drive.exit(0, 2, tail=["error: unrecognized arguments: --x"])
+    assert (drive.result.status, drive.ended()) == ("failed", [(1, 1)])
+
+
+def test_it_is_repeated_once() -> None:
+    drive = in_phase(Phase.ARMING, 1)
+    drive.ack(0, warm=True)
+    drive.exit(0, 1)
+    drive.ack(0, warm=True)
+    drive.exit(0, 1)
+    assert (drive.result.status, drive.result.exit_code) == ("failed", 1)
+    assert drive.result.message == "node 0 (host0) failed: the program ended with exit code 1"
+
+
+def test_later_it_fails_as_ever() -> None:
+    drive = in_phase(Phase.ARMING, 1)
+    drive.ack(0, warm=True)
+    drive.wait(10.25)
+    drive.exit(0, 1)
+    assert (drive.result.status, drive.ended()) == ("failed", [])
+
+
+def test_the_age_of_a_failure_counts_and_not_when_it_is_told() -> None:
+    drive = in_phase(Phase.ARMING, 1)
+    drive.ack(0, warm=True)
+    drive.wait(12)
+    drive.exit(0, 1, age_seconds=3)
+    assert drive.phase == "arming"
+    drive.arm()
+    drive.exit(0, 0)
+    assert drive.result.status == "ok"
+
+
+def test_a_go_that_waited_for_the_imports_has_not_begun_to_run() -> None:
+    drive = in_phase(Phase.ARMING, 1)
+    drive.ack(0, warm=True)
+    drive.wait(40)
+    drive.exit(0, 1, ran_seconds=9)
+    assert drive.phase == "arming"
+    drive.arm()
+    drive.exit(0, 0)
+    assert drive.result.status == "ok"
+    drive = in_phase(Phase.ARMING, 1)
+    drive.ack(0, warm=True)
+    drive.wait(40)
+    drive.exit(0, 1, ran_seconds=11)
+    assert (drive.result.status, drive.ended()) == ("failed", [])
+    drive = in_phase(Phase.ARMING, 1)
+    drive.ack(0, warm=True)
+    drive.wait(9)
+    drive.exit(0, 1, ran_seconds=30)
+    assert drive.phase == "arming"
+
+
+def test_without_a_warm_node_it_fails_as_ever() -> None:
+    drive = in_phase(Phase.ARMING, 2).arm()
+    drive.exit(0, 1)
+    drive.exit(1, 143, stopped=True)
+    assert (drive.result.status, drive.ended()) == ("failed", [])
+
+
+def test_a_table_that_was_not_gone_on_is_forgotten() -> None:
+    drive = in_phase(Phase.ARMING, 1)
+    drive.ack(0, warm=True)
+    assert drive.phase == "running"
+    drive.exit(0, 1)
+    drive.refuse(0, "port_taken", "it is taken", 29507)
+    assert (drive.phase, drive.run.epoch) == ("arming", 3)
+    drive.arm()
+    drive.exit(0, 1)
+    assert (drive.result.status, drive.ended()) == ("failed", [(1, 1)])
+
+
+def test_who_would_have_forked_on_a_table_before_does_not_on_this_one() -> None:
+    drive = in_phase(Phase.ARMING, 2)
+    drive.ack(0, warm=True)
+    drive.refuse(1, "port_taken", "it is taken", 29507)
+    assert drive.run.epoch == 2
+    drive.ack(0)
+    drive.ack(1)
+    drive.exit(0, 1)
+    drive.exit(1, 143, stopped=True)
+    assert (drive.result.status, drive.ended()) == ("failed", [])
+
+
+def test_a_failure_of_what_follows_is_the_first_that_is_counted() -> None:
+    drive = in_phase(Phase.ARMING, 1, max_restarts=1)
+    drive.ack(0, warm=True)
+    drive.wait(3)
+    drive.exit(0, 1, tail=["same"])
+    assert (drive.phase, drive.run.starts.used) == ("arming", 0)
+    drive.arm()
+    drive.wait(3)
+    drive.exit(0, 1, tail=["same"])
+    assert (drive.phase, drive.run.starts.used) == ("arming", 1)
+    assert drive.run.starts.ended[-1].then == "restart 1 of 1 at once"
+    drive.arm()
+    drive.wait(3)
+    drive.exit(0, 1, tail=["other"])
+    assert drive.result.status == "failed"
+    assert drive.result.message.endswith(
+        "; the only restart is used up; each start ended with exit code 1"
+    )
+
+
+def test_and_may_be_hopeless_as_the_first_one() -> None:
+    drive = in_phase(Phase.ARMING, 1, max_restarts=9)
+    drive.ack(0, warm=True)
+    drive.exit(0, 127)
+    drive.arm()
+    drive.exit(0, 127)
+    assert (drive.result.status, drive.run.starts.used) == ("failed", 0)
+    assert drive.result.message.endswith(
+        "; exit code 127 means that it cannot be started; it is not started again"
+    )
+
+
+def test_its_steps_count_as_those_of_any_epoch() -> None:
+    drive = in_phase(Phase.ARMING, 1, max_restarts=9)
+    drive.ack(0, warm=True)
+    drive.wait(3)
+    drive.exit(0, 1, progress=5)
+    drive.arm()
+    drive.wait(61)
+    drive.exit(0, 1)
+    drive.arm()
+    drive.wait(61)
+    drive.exit(0, 1)
+    drive.arm()
+    drive.wait(61)
+    drive.exit(0, 1)
+    assert (drive.result.status, drive.run.starts.used) == ("failed", 2)
+    assert drive.result.message.endswith("exit code 1; 3 starts in a row did not get beyond step 5")
+
+
+def test_only_the_first_warm_epoch_is() -> None:
+    drive = in_phase(Phase.ARMING, 1, max_restarts=9)
+    drive.ack(0, warm=True)
+    drive.wait(11)
+    drive.exit(0, 1)
+    assert (drive.phase, drive.run.starts.used) == ("arming", 1)
+    drive.ack(0, warm=True)
+    drive.exit(0, 2)
+    assert drive.run.starts.used == 2
+
+
+def test_the_first_that_is_warm_may_be_a_later_one() -> None:
+    drive = in_phase(Phase.ARMING, 1, max_restarts=9)
+    drive.ack(0)
+    drive.wait(61)
+    drive.exit(0, 1)
+    assert (drive.phase, drive.run.starts.used) == ("arming", 1)
+    drive.ack(0, warm=True)
+    drive.exit(0, 1)
+    assert (drive.phase, drive.run.starts.used, drive.ended()) == ("arming", 1, [(1, 1), (2, 1)])
+
+
+def test_a_node_that_is_lost_is_none_that_has_failed() -> None:
+    drive = in_phase(Phase.ARMING, 2)
+    drive.ack(0, warm=True)
+    drive.ack(1)
+    drive.leave(1)
+    drive.exit(0, 143, stopped=True)
+    assert (drive.result.status, drive.result.code) == ("failed", "node_lost")
+
+
+def test_nor_is_one_that_leaves() -> None:
+    drive = in_phase(Phase.ARMING, 2)
+    drive.ack(0, warm=True)
+    drive.ack(1)
+    drive.depart(1, 0, "preempted")
+    drive.exit(1, 143, stopped=True, leaves=True)
+    drive.exit(0, 143, stopped=True)
+    assert (drive.result.code, drive.ended()) == ("node_lost", [])
+
+
+def test_nor_is_one_whose_agent_fails() -> None:
+    drive = in_phase(Phase.ARMING, 2)
+    drive.ack(0, warm=True)
+    drive.ack(1)
+    drive.exit(1, 82, by_agent=True)
+    drive.exit(0, 143, stopped=True)
+    assert (drive.result.status, drive.ended()) == ("failed", [])
+
+
+def test_a_node_that_is_lost_while_the_others_stop_ends_the_run() -> None:
+    drive = in_phase(Phase.ARMING, 2)
+    drive.ack(0, warm=True)
+    drive.ack(1)
+    drive.exit(0, 1)
+    drive.leave(1)
+    assert (drive.result.status, drive.result.exit_code, drive.ended()) == ("failed", 1, [])
+
+
+def test_a_node_that_is_lost_before_the_next_go_ends_the_run_as_before_any_restart() -> None:
+    drive = in_phase(Phase.ARMING, 2)
+    drive.ack(0, warm=True)
+    drive.ack(1)
+    drive.exit(0, 1)
+    drive.exit(1, 143, stopped=True)
+    drive.leave(1)
+    assert (drive.result.status, drive.result.code) == ("failed", "node_lost")
+    assert drive.result.message == (
+        "node 1 (host1) failed before the restart: its agent left before the end"
+    )
+
+
+def test_a_restart_by_hand_is_what_it_is_also_of_the_first_warm_epoch() -> None:
+    drive = in_phase(Phase.ARMING, 2)
+    drive.ack(0, warm=True)
+    drive.ack(1)
+    drive.restart("now")
+    drive.exit(0, 1)
+    drive.exit(1, 143, stopped=True)
+    assert (drive.phase, drive.run.starts.ended[-1].then) == ("arming", "restart requested: now")
+    drive.ack(0, warm=True)
+    drive.ack(1)
+    drive.exit(0, 1)
+    drive.exit(1, 143, stopped=True)
+    assert drive.result.status == "failed"
+
+
+def test_who_cancels_meanwhile_has_cancelled_it() -> None:
+    drive = in_phase(Phase.ARMING, 2)
+    drive.ack(0, warm=True)
+    drive.ack(1)
+    drive.exit(0, 1)
+    drive.cancelled()
+    assert drive.result.status == "cancelled"
+
+
+def test_programs_that_have_ended_well_are_not_started_again() -> None:
+    drive = in_phase(Phase.ARMING, 1)
+    drive.ack(0, warm=True)
+    drive.exit(0, 0)
+    assert drive.result.status == "ok"
+
+
+def test_the_stop_of_a_stall_is_none() -> None:
+    drive = in_phase(Phase.ARMING, 2)
+    drive.ack(0, warm=True)
+    drive.ack(1)
+    drive.exit(0, 0)
+    drive.exit(1, 1)
+    assert (drive.phase, drive.run.epoch, drive.ended()) == ("arming", 2, [(1, 1)])
+
+
+def test_after_a_restart_of_the_registry_everything_goes_on() -> None:
+    drive = in_phase(Phase.ARMING, 1)
+    drive.ack(0, warm=True)
+    drive.registry_restarts()
+    drive.exit(0, 1)
+    drive.registry_restarts()
+    assert drive.phase == "arming"
+    drive.arm()
+    drive.exit(0, 1)
+    assert drive.result.status == "failed"
+
+
+def test_a_run_that_outlives_its_nodes_repeats_it_on_all_of_them() -> None:
+    drive = Drive(make_spec(2, on_node_loss="replace", fence_timeout_seconds=30))
+    drive.join(0)
+    drive.join(1)
+    drive.probe(0)
+    drive.probe(1)
+    drive.ack(0, warm=True)
+    drive.ack(1)
+    drive.exit(1, 1)
+    drive.exit(0, 143, stopped=True)
+    assert (drive.phase, drive.run.epoch, drive.run.starts.used) == ("arming", 2, 0)
 
 
 def _failed_at_once(**changes: int) -> Drive:

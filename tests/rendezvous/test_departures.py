@@ -2,110 +2,284 @@
 
 from __future__ import annotations
 
-from rendezvous.run.views import node_view
+import pytest
+
+from rendezvous.run.views import node_view, reason
+from rendezvous.wire.errors import NotFound, RunOver
 from rendezvous.wire.run import Phase
 from rendezvous.wire.watch import DepartureNotice
 from tests.support.driver import in_phase
-from tests.support.stories import stories, tell
 
 
-@stories("""
-a node that goes at once has all programs stopped at once
-    running 3; depart 1 0 'its agent received SIGTERM' -> running stop=True
-    told "node 1 (host1) will leave: its agent received SIGTERM; all programs are stopped,
-    so that they can save their state"
-    waits "node 1 (host1) will leave: its agent received SIGTERM; all programs are being
-    stopped, so that they can save their state"
-    stop 0 143; stop 2 143
-    exit 1 143 leaves=True message='its agent received SIGTERM' -> exit=143 slot=1
-    "node 1 (host1) failed: the program ended with exit code 143 (signal 15,
-    SIGTERM); its agent received SIGTERM"
-    hint "launch it again to resume from your last checkpoint"
-a program that a signal ended on a node that stays has another hint
-    running 2; exit 1 143; stop 0 143 -> exit=143
-    hint "SIGTERM often comes from the scheduler (a time limit, a preemption) or a person;
-    SIGHUP from a closed terminal (tmux, nohup)"
-    running 2; depart 1 0 spot; exit 1 3 leaves=True; stop 0 143 -> exit=3
-    hint "see what it wrote before: rdzv logs RUN"
-the verdict waits for programs that save their state
-    running 2 grace_seconds=60; depart 1 0 'its agent received SIGTERM'; stop 0 143; wait 59
-    -> running stop=True
-    exit 1 143 leaves=True message='its agent received SIGTERM' -> exit=143 slot=1
-a program that does not end in its grace is not waited for
-    running 2 grace_seconds=10; depart 1 0 spot; stop 0 143; wait 24.75 -> running
-    wait 0.25 -> status=failed code=node_lost slot=1
-    "node 1 (host1) left the run: spot, and no node may take its place (--on-node-loss
-    fail), so the run ended"
-who fails while they are stopped is the cause after the time of the verdict
-    running 3 grace_seconds=10; drain 1 15 spot; wait 5; exit 0 3; wait 1.75 -> running
-    wait 0.25 -> exit=3 slot=0
-who is lost while they are stopped is the cause
-    running 3 grace_seconds=30; drain 1 15 spot; wait 1; silent 16 2; wait 2 -> exit=86 slot=2
-    "node 2 (host2) was lost: …; node 1 (host1) was about to leave: drained: spot"
-programs are stopped in time for their grace
-    running 3 grace_seconds=10; drain 2 120 maintenance -> running stop=False stopping_in=105.0
-    told "node 2 (host2) will leave in 120 s: drained: maintenance"
-    waits "node 2 (host2) will leave: drained: maintenance; all programs are stopped in
-    105 s, so that they can save their state"
-    wait 104.75 -> stop=False
-    wait 0.25 -> stop=True
-    told "all programs are stopped, because node 2 (host2) leaves: drained: maintenance"
-    stop 0 143; stop 1 143; stop 2 143 -> status=failed exit=86 code=node_lost slot=2 node=2
-    "node 2 (host2) was drained: maintenance, and no node may take its place
-    (--on-node-loss fail), so the run ended"
-    hint "launch it again to resume from your last checkpoint"
-a short notice stops them at once
-    running 2 grace_seconds=10; depart 1 14 spot -> stop=True
-the earliest departure counts
-    running 3 grace_seconds=10; drain 2 120; drain 1 60 -> stopping_in=45.0
-    drain 0 600 -> stopping_in=45.0
-who says again that it will go later than another says nothing new
-    running 3 grace_seconds=10; drain 1 60; drain 2 120; drain 2 120 -> nothing
-who has said it already says nothing new
-    running 2; depart 1 60 spot; wait 5; depart 1 55 spot -> nothing
-who goes sooner than it has said is believed
-    running 2 grace_seconds=10; drain 1 3600 maintenance; depart 1 30 spot -> stopping_in=15.0
-    depart 1 0 'its agent received SIGTERM' -> stop=True
-programs that end well before they are stopped have ended well
-    running 2; drain 1 60; exit 0 0; exit 1 0 -> status=ok
-who will go and has ended well stops nobody
-    running 3 grace_seconds=10; drain 1 60 spot; exit 1 0; wait 90 -> running stop=False
-    exit 0 0; exit 2 0 -> status=ok
-who will go later is still there
-    running 3 grace_seconds=10; drain 1 60; drain 2 90 spot; exit 1 0; wait 74.75 -> stop=False
-    wait 0.25 -> stop=True
-    stop 0 143; stop 2 143 -> exit=86 slot=2
-    "node 2 (host2) was drained: spot, and no node may take its place (--on-node-loss
-    fail), so the run ended"
-no program starts again where one ended well on a node that will go
-    running 2 max_restarts=3; drain 1 60 spot; exit 1 0; exit 0 3 -> status=failed exit=3
-    "…; the programs are not started again, because node 1 (host1) leaves the run"
-a program that fails meanwhile is the cause and the departure is named
-    running 2; drain 1 60 spot; exit 0 3; stop 1 143 -> exit=3
-    "node 0 (host0) failed: the program ended with exit code 3; node 1 (host1) was
-    about to leave: drained: spot"
-a departure is no reason for a restart
-    running 2 max_restarts=3; depart 1 0 spot; stop 0 143; stop 1 143
-    -> status=failed code=node_lost
-no program starts again on a node that will go
-    running 2 max_restarts=3; drain 1 60 spot; exit 0 3; stop 1 143 -> status=failed exit=3
-    "…; the programs are not started again, because node 1 (host1) leaves the run"
-before the go a node is not drained
-    verifying 2; drain 1 60 -> nothing
-a node that is not there is not drained
-    running 2; drain 7 60 -> NotFound
-    "run 'r' has no node in slot 7"
-a node whose program has ended is not drained
-    running 2; exit 1 0; drain 1 60 -> NotFound nothing
-    "the program of node 1 (host1) has ended: the node can go without a drain"
-    running 2; exit 1 0; leave 1; drain 1 60 -> NotFound
-    "the program of node 1 (host1) has ended…"
-a node of a run that has ended is not drained
-    running 1; exit 0 0; drain 0 60 -> RunOver
-    "run 'r' has ended; its nodes have left"
-""")
-def test_departures(story: str) -> None:
-    tell(story)
+def test_a_node_that_goes_at_once_has_all_programs_stopped_at_once() -> None:
+    drive = in_phase(Phase.RUNNING, 3)
+    drive.depart(1, 0, "its agent received SIGTERM")
+    assert (drive.phase, drive.run.stop) == ("running", True)
+    assert drive.reasons[-1] == (
+        "node 1 (host1) will leave: its agent received SIGTERM; all programs are stopped, "
+        "so that they can save their state"
+    )
+    assert reason(drive.run, drive.now) == (
+        "node 1 (host1) will leave: its agent received SIGTERM; all programs are being "
+        "stopped, so that they can save their state"
+    )
+    drive.exit(0, 143, stopped=True)
+    drive.exit(2, 143, stopped=True)
+    drive.exit(1, 143, leaves=True, message="its agent received SIGTERM")
+    assert (drive.result.exit_code, drive.result.slot) == (143, 1)
+    assert drive.result.message == (
+        "node 1 (host1) failed: the program ended with exit code 143 (signal 15, SIGTERM); "
+        "its agent received SIGTERM"
+    )
+    assert drive.result.hint == "launch it again to resume from your last checkpoint"
+
+
+def test_a_program_that_a_signal_ended_on_a_node_that_stays_has_another_hint() -> None:
+    drive = in_phase(Phase.RUNNING, 2)
+    drive.exit(1, 143)
+    drive.exit(0, 143, stopped=True)
+    assert drive.result.exit_code == 143
+    assert drive.result.hint == (
+        "SIGTERM often comes from the scheduler (a time limit, a preemption) or a person; "
+        "SIGHUP from a closed terminal (tmux, nohup)"
+    )
+    drive = in_phase(Phase.RUNNING, 2)
+    drive.depart(1, 0, "spot")
+    drive.exit(1, 3, leaves=True)
+    drive.exit(0, 143, stopped=True)
+    assert drive.result.exit_code == 3
+    assert drive.result.hint == "see what it wrote before: rdzv logs RUN"
+
+
+def test_the_verdict_waits_for_programs_that_save_their_state() -> None:
+    drive = in_phase(Phase.RUNNING, 2, grace_seconds=60)
+    drive.depart(1, 0, "its agent received SIGTERM")
+    drive.exit(0, 143, stopped=True)
+    drive.wait(59)
+    assert (drive.phase, drive.run.stop) == ("running", True)
+    drive.exit(1, 143, leaves=True, message="its agent received SIGTERM")
+    assert (drive.result.exit_code, drive.result.slot) == (143, 1)
+
+
+def test_a_program_that_does_not_end_in_its_grace_is_not_waited_for() -> None:
+    drive = in_phase(Phase.RUNNING, 2, grace_seconds=10)
+    drive.depart(1, 0, "spot")
+    drive.exit(0, 143, stopped=True)
+    drive.wait(24.75)
+    assert drive.phase == "running"
+    drive.wait(0.25)
+    assert (drive.result.status, drive.result.code) == ("failed", "node_lost")
+    assert drive.result.slot == 1
+    assert drive.result.message == (
+        "node 1 (host1) left the run: spot, and no node may take its place (--on-node-loss "
+        "fail), so the run ended"
+    )
+
+
+def test_who_fails_while_they_are_stopped_is_the_cause_after_the_time_of_the_verdict() -> None:
+    drive = in_phase(Phase.RUNNING, 3, grace_seconds=10)
+    drive.drain(1, 15, "spot")
+    drive.wait(5)
+    drive.exit(0, 3)
+    drive.wait(1.75)
+    assert drive.phase == "running"
+    drive.wait(0.25)
+    assert (drive.result.exit_code, drive.result.slot) == (3, 0)
+
+
+def test_who_is_lost_while_they_are_stopped_is_the_cause() -> None:
+    drive = in_phase(Phase.RUNNING, 3, grace_seconds=30)
+    drive.drain(1, 15, "spot")
+    drive.wait(1)
+    drive.wait(16, silent=[2])
+    drive.wait(2)
+    assert (drive.result.exit_code, drive.result.slot) == (86, 2)
+    assert drive.result.message.startswith("node 2 (host2) was lost: ")
+    assert drive.result.message.endswith("; node 1 (host1) was about to leave: drained: spot")
+
+
+def test_programs_are_stopped_in_time_for_their_grace() -> None:
+    drive = in_phase(Phase.RUNNING, 3, grace_seconds=10)
+    drive.drain(2, 120, "maintenance")
+    assert (drive.phase, drive.run.stop, drive.stopping_in()) == ("running", False, 105.0)
+    assert drive.reasons[-1] == "node 2 (host2) will leave in 120 s: drained: maintenance"
+    assert reason(drive.run, drive.now) == (
+        "node 2 (host2) will leave: drained: maintenance; all programs are stopped in 105 "
+        "s, so that they can save their state"
+    )
+    drive.wait(104.75)
+    assert not drive.run.stop
+    drive.wait(0.25)
+    assert drive.run.stop
+    assert drive.reasons[-1] == (
+        "all programs are stopped, because node 2 (host2) leaves: drained: maintenance"
+    )
+    drive.exit(0, 143, stopped=True)
+    drive.exit(1, 143, stopped=True)
+    drive.exit(2, 143, stopped=True)
+    assert (drive.result.status, drive.result.exit_code) == ("failed", 86)
+    assert (drive.result.code, drive.result.slot, drive.result.node) == ("node_lost", 2, 2)
+    assert drive.result.message == (
+        "node 2 (host2) was drained: maintenance, and no node may take its place "
+        "(--on-node-loss fail), so the run ended"
+    )
+    assert drive.result.hint == "launch it again to resume from your last checkpoint"
+
+
+def test_a_short_notice_stops_them_at_once() -> None:
+    drive = in_phase(Phase.RUNNING, 2, grace_seconds=10)
+    drive.depart(1, 14, "spot")
+    assert drive.run.stop
+
+
+def test_the_earliest_departure_counts() -> None:
+    drive = in_phase(Phase.RUNNING, 3, grace_seconds=10)
+    drive.drain(2, 120)
+    drive.drain(1, 60)
+    assert drive.stopping_in() == 45.0
+    drive.drain(0, 600)
+    assert drive.stopping_in() == 45.0
+
+
+def test_who_says_again_that_it_will_go_later_than_another_says_nothing_new() -> None:
+    drive = in_phase(Phase.RUNNING, 3, grace_seconds=10)
+    drive.drain(1, 60)
+    drive.drain(2, 120)
+    with drive.unchanged():
+        drive.drain(2, 120)
+
+
+def test_who_has_said_it_already_says_nothing_new() -> None:
+    drive = in_phase(Phase.RUNNING, 2)
+    drive.depart(1, 60, "spot")
+    drive.wait(5)
+    with drive.unchanged():
+        drive.depart(1, 55, "spot")
+
+
+def test_who_goes_sooner_than_it_has_said_is_believed() -> None:
+    drive = in_phase(Phase.RUNNING, 2, grace_seconds=10)
+    drive.drain(1, 3600, "maintenance")
+    drive.depart(1, 30, "spot")
+    assert drive.stopping_in() == 15.0
+    drive.depart(1, 0, "its agent received SIGTERM")
+    assert drive.run.stop
+
+
+def test_programs_that_end_well_before_they_are_stopped_have_ended_well() -> None:
+    drive = in_phase(Phase.RUNNING, 2)
+    drive.drain(1, 60)
+    drive.exit(0, 0)
+    drive.exit(1, 0)
+    assert drive.result.status == "ok"
+
+
+def test_who_will_go_and_has_ended_well_stops_nobody() -> None:
+    drive = in_phase(Phase.RUNNING, 3, grace_seconds=10)
+    drive.drain(1, 60, "spot")
+    drive.exit(1, 0)
+    drive.wait(90)
+    assert (drive.phase, drive.run.stop) == ("running", False)
+    drive.exit(0, 0)
+    drive.exit(2, 0)
+    assert drive.result.status == "ok"
+
+
+def test_who_will_go_later_is_still_there() -> None:
+    drive = in_phase(Phase.RUNNING, 3, grace_seconds=10)
+    drive.drain(1, 60)
+    drive.drain(2, 90, "spot")
+    drive.exit(1, 0)
+    drive.wait(74.75)
+    assert not drive.run.stop
+    drive.wait(0.25)
+    assert drive.run.stop
+    drive.exit(0, 143, stopped=True)
+    drive.exit(2, 143, stopped=True)
+    assert (drive.result.exit_code, drive.result.slot) == (86, 2)
+    assert drive.result.message == (
+        "node 2 (host2) was drained: spot, and no node may take its place (--on-node-loss "
+        "fail), so the run ended"
+    )
+
+
+def test_no_program_starts_again_where_one_ended_well_on_a_node_that_will_go() -> None:
+    drive = in_phase(Phase.RUNNING, 2, max_restarts=3)
+    drive.drain(1, 60, "spot")
+    drive.exit(1, 0)
+    drive.exit(0, 3)
+    assert (drive.result.status, drive.result.exit_code) == ("failed", 3)
+    assert drive.result.message.endswith(
+        "; the programs are not started again, because node 1 (host1) leaves the run"
+    )
+
+
+def test_a_program_that_fails_meanwhile_is_the_cause_and_the_departure_is_named() -> None:
+    drive = in_phase(Phase.RUNNING, 2)
+    drive.drain(1, 60, "spot")
+    drive.exit(0, 3)
+    drive.exit(1, 143, stopped=True)
+    assert drive.result.exit_code == 3
+    assert drive.result.message == (
+        "node 0 (host0) failed: the program ended with exit code 3; node 1 (host1) was "
+        "about to leave: drained: spot"
+    )
+
+
+def test_a_departure_is_no_reason_for_a_restart() -> None:
+    drive = in_phase(Phase.RUNNING, 2, max_restarts=3)
+    drive.depart(1, 0, "spot")
+    drive.exit(0, 143, stopped=True)
+    drive.exit(1, 143, stopped=True)
+    assert (drive.result.status, drive.result.code) == ("failed", "node_lost")
+
+
+def test_no_program_starts_again_on_a_node_that_will_go() -> None:
+    drive = in_phase(Phase.RUNNING, 2, max_restarts=3)
+    drive.drain(1, 60, "spot")
+    drive.exit(0, 3)
+    drive.exit(1, 143, stopped=True)
+    assert (drive.result.status, drive.result.exit_code) == ("failed", 3)
+    assert drive.result.message.endswith(
+        "; the programs are not started again, because node 1 (host1) leaves the run"
+    )
+
+
+def test_before_the_go_a_node_is_not_drained() -> None:
+    drive = in_phase(Phase.VERIFYING, 2)
+    with drive.unchanged():
+        drive.drain(1, 60)
+
+
+def test_a_node_that_is_not_there_is_not_drained() -> None:
+    drive = in_phase(Phase.RUNNING, 2)
+    with pytest.raises(NotFound) as refused:
+        drive.drain(7, 60)
+    assert refused.value.message == "run 'r' has no node in slot 7"
+
+
+def test_a_node_whose_program_has_ended_is_not_drained() -> None:
+    drive = in_phase(Phase.RUNNING, 2)
+    drive.exit(1, 0)
+    with pytest.raises(NotFound) as refused, drive.unchanged():
+        drive.drain(1, 60)
+    assert refused.value.message == (
+        "the program of node 1 (host1) has ended: the node can go without a drain"
+    )
+    drive = in_phase(Phase.RUNNING, 2)
+    drive.exit(1, 0)
+    drive.leave(1)
+    with pytest.raises(NotFound) as refused:
+        drive.drain(1, 60)
+    assert refused.value.message.startswith("the program of node 1 (host1) has ended")
+
+
+def test_a_node_of_a_run_that_has_ended_is_not_drained() -> None:
+    drive = in_phase(Phase.RUNNING, 1)
+    drive.exit(0, 0)
+    with pytest.raises(RunOver) as refused:
+        drive.drain(0, 60)
+    assert refused.value.message == "run 'r' has ended; its nodes have left"
 
 
 def test_every_node_is_told_how_long_the_programs_have() -> None:

@@ -2,32 +2,70 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from rendezvous.run.views import node_view, run_status
-from rendezvous.wire.run import Result, SlotState
-from tests.support.driver import Drive
-from tests.support.stories import tell
+from rendezvous.wire.run import Phase, Result, SlotState
+from tests.support.driver import Drive, in_phase, make_spec
 
-LOST = "running 3; silent 17 1; stop 0 143; stop 2 143"
-KILLED = "running 2; exit 1 137; stop 0 143"
-FAILED = "running 2; exit 1 3; stop 0 143"
-TWO_LOST = "running 3; exit 1 137; silent 30 2; stop 0 143"
+
+def lost() -> Drive:
+    drive = in_phase(Phase.RUNNING, 3)
+    drive.wait(17, silent=[1])
+    drive.stop(0, 2)
+    return drive
+
+
+def killed() -> Drive:
+    return failed(137)
+
+
+def failed(code: int = 3) -> Drive:
+    drive = in_phase(Phase.RUNNING, 2)
+    drive.exit(1, code)
+    drive.stop(0)
+    return drive
+
+
+def two_lost() -> Drive:
+    drive = in_phase(Phase.RUNNING, 3)
+    drive.exit(1, 137)
+    drive.wait(30, silent=[2])
+    drive.stop(0)
+    return drive
+
+
+def ended_well() -> Drive:
+    drive = in_phase(Phase.RUNNING, 2)
+    drive.exit(0, 0)
+    drive.exit(1, 0)
+    return drive
+
+
+def cancelled() -> Drive:
+    drive = in_phase(Phase.RUNNING, 2)
+    drive.cancelled()
+    drive.stop(0, 1)
+    return drive
+
+
+def running() -> Drive:
+    return in_phase(Phase.RUNNING, 2)
+
+
 PREEMPTED: dict[str, Any] = {"cause": "preempted", "detail": "spot reclaimed"}
 TIMED_OUT: dict[str, Any] = {"detail": "TIMEOUT: n1"}
 TAKEN = "; the scheduler preempted its worker run: spot reclaimed"
 
 
-def after(story: str) -> Drive:
-    """The run after these steps."""
-    return tell(f"    {story}")
-
-
-def explained(story: str, slot: int, said: dict[str, Any], generation: int = 1) -> Result | None:
+def explained(
+    make: Callable[[], Drive], slot: int, said: dict[str, Any], generation: int = 1
+) -> Result | None:
     """The result that a status has; None where it is as it was."""
-    drive = after(story)
+    drive = make()
     before = drive.result
     drive.news(slot, SlotState.FAILED, generation, explains=True, **said)
     assert drive.run.result == before  # as its nodes have learnt it
@@ -37,25 +75,25 @@ def explained(story: str, slot: int, said: dict[str, Any], generation: int = 1) 
 
 
 @pytest.mark.parametrize(
-    ("story", "slot", "said", "words"),
+    ("make", "slot", "said", "words"),
     [
-        (LOST, 1, PREEMPTED, TAKEN),
-        (KILLED, 1, PREEMPTED, TAKEN),
-        (FAILED, 1, PREEMPTED, TAKEN),
+        (lost, 1, PREEMPTED, TAKEN),
+        (killed, 1, PREEMPTED, TAKEN),
+        (failed, 1, PREEMPTED, TAKEN),
         (
-            TWO_LOST,
+            two_lost,
             2,
             PREEMPTED,
             "; the scheduler preempted the worker run of slot 2: spot reclaimed",
         ),
-        (LOST, 1, TIMED_OUT, "; the scheduler reports: TIMEOUT: n1"),
-        (KILLED, 1, TIMED_OUT, "; the scheduler reports: TIMEOUT: n1"),
+        (lost, 1, TIMED_OUT, "; the scheduler reports: TIMEOUT: n1"),
+        (killed, 1, TIMED_OUT, "; the scheduler reports: TIMEOUT: n1"),
     ],
 )
 def test_late_words_complete_the_result(
-    story: str, slot: int, said: dict[str, Any], words: str
+    make: Callable[[], Drive], slot: int, said: dict[str, Any], words: str
 ) -> None:
-    before, found = after(story).result, explained(story, slot, said)
+    before, found = make().result, explained(make, slot, said)
     assert found is not None
     assert found.message == before.message + words
     preempted = "cause" in said
@@ -64,22 +102,22 @@ def test_late_words_complete_the_result(
 
 
 @pytest.mark.parametrize(
-    ("story", "slot", "said", "generation"),
+    ("make", "slot", "said", "generation"),
     [
-        (FAILED, 1, TIMED_OUT, 1),  # an exit code of its own leaves nothing open
-        (KILLED, 0, TIMED_OUT, 1),  # it is not the slot that failed
-        (KILLED, 0, PREEMPTED, 1),
-        (KILLED, 1, {}, 1),
-        (LOST, 1, PREEMPTED, 2),
-        ("running 2; exit 0 0; exit 1 0", 1, PREEMPTED, 1),
-        ("running 2; cancel; stop 0 143; stop 1 143", 1, PREEMPTED, 1),
-        ("running 2", 1, PREEMPTED, 1),
+        (failed, 1, TIMED_OUT, 1),  # an exit code of its own leaves nothing open
+        (killed, 0, TIMED_OUT, 1),  # it is not the slot that failed
+        (killed, 0, PREEMPTED, 1),
+        (killed, 1, {}, 1),
+        (lost, 1, PREEMPTED, 2),
+        (ended_well, 1, PREEMPTED, 1),
+        (cancelled, 1, PREEMPTED, 1),
+        (running, 1, PREEMPTED, 1),
     ],
 )
 def test_what_explains_nothing_changes_nothing(
-    story: str, slot: int, said: dict[str, Any], generation: int
+    make: Callable[[], Drive], slot: int, said: dict[str, Any], generation: int
 ) -> None:
-    drive = after(story)
+    drive = make()
     events = len(drive.journal)
     drive.news(slot, SlotState.FAILED, generation, explains=True, **said)
     assert len(drive.journal) == events
@@ -87,7 +125,7 @@ def test_what_explains_nothing_changes_nothing(
 
 
 def test_the_first_explanation_stays() -> None:
-    drive = after(LOST)
+    drive = lost()
     drive.news(1, SlotState.FAILED, explains=True, **PREEMPTED)
     drive.news(1, SlotState.FAILED, explains=True, **TIMED_OUT)
     assert run_status(drive.run, drive.now, drive.leases).result == drive.run.explained
@@ -96,6 +134,7 @@ def test_the_first_explanation_stays() -> None:
 
 
 def test_what_to_try_about_a_submission_that_failed_is_in_the_result() -> None:
-    drive = after("new 2 submit_retries=0; gather 0; news 1 submitting")
+    drive = Drive(make_spec(2, submit_retries=0)).gather(0)
+    drive.news(1, SlotState.SUBMITTING)
     drive.news(1, SlotState.FAILED, detail="no such partition", hint="see sinfo")
     assert (drive.result.code, drive.result.hint) == ("scheduler_failed", "see sinfo")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from rendezvous.run.placement import MOST_PLACEMENTS, Placed, Placement, in_epoch, with_go
-from tests.support.stories import tell
+from rendezvous.wire.run import Phase
+from tests.support.driver import in_phase
 from tests.worker.test_hosts_plan import row
 from tests.worker.test_hosts_plan import table as table_of
 
@@ -39,10 +40,15 @@ def test_each_epoch_has_the_nodes_of_its_last_change() -> None:
 
 
 def test_a_run_knows_who_ran_what() -> None:
-    drive = tell(
-        " running 2 max_restarts=9; exit 1 1; stop 0 143; join 0 2; verify; arm; wait 99; "
-        "exit 1 2; stop 0 143; arm"
-    )
+    drive = in_phase(Phase.RUNNING, 2, max_restarts=9)
+    drive.exit(1, 1)
+    drive.stop(0)
+    drive.join(0, 2)
+    drive.verify().arm()
+    drive.wait(99)
+    drive.exit(1, 2)
+    drive.stop(0)
+    drive.arm()
     found = drive.run.starts.placements
     assert [one.epoch for one in found] == [1, 3]
     assert [[node.incarnation for node in one.nodes] for one in found] == [[1, 1], [2, 1]]

@@ -17,48 +17,75 @@ from rendezvous.wire.reports import AckReport, ExitReport, LeaveReport, Report
 from rendezvous.wire.run import NodeState, Phase, Result, SlotState
 from tests.support.driver import FEW, LAUNCH, Drive, in_phase, make_probe, make_spec, sha
 from tests.support.nightly import examples
-from tests.support.stories import restart, stories, tell
 
 BEFORE_GO = [Phase.GATHERING, Phase.VERIFYING, Phase.ARMING]
 
 
-@stories("""
-a run goes from the first join to a good end
-    new
-    "run 'r' was created for 2 nodes"
-    join 1 -> gathering epoch=0 -,joined
-    "host1 joined (1 of 2), from 10.0.0.2"
-    join 0 -> verifying epoch=1 joined,joined
-    "host0 joined (2 of 2), from 10.0.0.1"
-    probe 0 -> verifying verified,joined
-    "slot 0 (host0) verified its peers"
-    probe 1 -> arming verified,verified addresses=10.0.0.1,10.0.0.2 port=29500
-    "slot 1 (host1) verified its peers"
-    ack 0 -> arming armed,verified
-    "node 0 (host0) is ready"
-    ack 1 -> running running,running
-    "both nodes reach each other over eth0 (10.0.0.0/24, Ethernet); starting torchrun"
-    wait 60; exit 0 0 ran_seconds=59.6 -> running
-    "node 0 (host0) ended with exit code 0"
-    exit 1 0 ran_seconds=58.0 -> status=ok exit=0 code= slot=None node=None
-    told "node 1 (host1) ended with exit code 0"
-    "both nodes ended with exit code 0"
-    hint ""
-a run of one node needs nobody else
-    new 1; gather; verify; arm -> running
-    exit 0 0 -> exit=0
-every event gives the state a new version, and every news for all nodes a number
-    new -> version=2 seq=1
-    gather -> version=4 seq=2
-    verify -> version=6 seq=3
-    arm -> version=8 seq=4
-    exit 0 1 -> seq=5
-    wait 5 -> seq=6
-a run and its slots wait since the run was made
-    new 2 -> created_at=100.0 phase_since=100.0 1.since=100.0 1.waiting_since=100.0 1.waited=0.0
-""")
-def test_the_straight_way(story: str) -> None:
-    tell(story)
+def test_a_run_goes_from_the_first_join_to_a_good_end() -> None:
+    drive = Drive(make_spec())
+    assert drive.reasons[-1] == "run 'r' was created for 2 nodes"
+    drive.join(1)
+    assert (drive.phase, drive.run.epoch, drive.states()) == ("gathering", 0, ["-", "joined"])
+    assert drive.reasons[-1] == "host1 joined (1 of 2), from 10.0.0.2"
+    drive.join(0)
+    assert (drive.phase, drive.run.epoch) == ("verifying", 1)
+    assert drive.states() == ["joined", "joined"]
+    assert drive.reasons[-1] == "host0 joined (2 of 2), from 10.0.0.1"
+    drive.probe(0)
+    assert (drive.phase, drive.states()) == ("verifying", ["verified", "joined"])
+    assert drive.reasons[-1] == "slot 0 (host0) verified its peers"
+    drive.probe(1)
+    assert (drive.phase, drive.states()) == ("arming", ["verified", "verified"])
+    assert [row.address for row in drive.table.rows] == ["10.0.0.1", "10.0.0.2"]
+    assert drive.table.master_port == 29500
+    assert drive.reasons[-1] == "slot 1 (host1) verified its peers"
+    drive.ack(0)
+    assert (drive.phase, drive.states()) == ("arming", ["armed", "verified"])
+    assert drive.reasons[-1] == "node 0 (host0) is ready"
+    drive.ack(1)
+    assert (drive.phase, drive.states()) == ("running", ["running", "running"])
+    assert drive.reasons[-1] == (
+        "both nodes reach each other over eth0 (10.0.0.0/24, Ethernet); starting torchrun"
+    )
+    drive.wait(60)
+    drive.exit(0, 0, ran_seconds=59.6)
+    assert drive.phase == "running"
+    assert drive.reasons[-1] == "node 0 (host0) ended with exit code 0"
+    drive.exit(1, 0, ran_seconds=58.0)
+    assert (drive.result.status, drive.result.exit_code, drive.result.code) == ("ok", 0, "")
+    assert (drive.result.slot, drive.result.node) == (None, None)
+    assert drive.reasons[-1] == "node 1 (host1) ended with exit code 0"
+    assert drive.result.message == "both nodes ended with exit code 0"
+    assert drive.result.hint == ""
+
+
+def test_a_run_of_one_node_needs_nobody_else() -> None:
+    drive = Drive(make_spec(1)).gather().verify().arm()
+    assert drive.phase == "running"
+    drive.exit(0, 0)
+    assert drive.result.exit_code == 0
+
+
+def test_every_event_gives_the_state_a_new_version_and_every_news_for_all_nodes_a_number() -> None:
+    drive = Drive(make_spec())
+    assert (drive.run.version, drive.run.seq) == (2, 1)
+    drive.gather()
+    assert (drive.run.version, drive.run.seq) == (4, 2)
+    drive.verify()
+    assert (drive.run.version, drive.run.seq) == (6, 3)
+    drive.arm()
+    assert (drive.run.version, drive.run.seq) == (8, 4)
+    drive.exit(0, 1)
+    assert drive.run.seq == 5
+    drive.wait(5)
+    assert drive.run.seq == 6
+
+
+def test_a_run_and_its_slots_wait_since_the_run_was_made() -> None:
+    drive = Drive(make_spec(2))
+    assert (drive.run.created_at, drive.run.phase_since) == (100.0, 100.0)
+    assert (drive.slot(1).since, drive.slot(1).waiting_since) == (100.0, 100.0)
+    assert drive.slot(1).waited == 0.0
 
 
 def test_a_table_is_of_its_run_and_named_by_its_digest() -> None:
@@ -151,7 +178,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def the_registry_comes_back(self) -> None:
-        restart(self.drive)
+        self.drive.registry_restarts()
 
     @rule()
     def all_verify_and_arm(self) -> None:

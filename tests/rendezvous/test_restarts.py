@@ -6,228 +6,709 @@ from typing import Any
 
 import pytest
 
+from rendezvous.run import events
 from rendezvous.run.first_cause import cause_of_late
 from rendezvous.run.restarts import alike
-from rendezvous.run.views import node_view, run_status
+from rendezvous.run.views import node_view, reason, remaining_seconds, run_status
+from rendezvous.wire.errors import Mismatch, RunOver, TooLate
 from rendezvous.wire.reports import ExitReport
-from rendezvous.wire.run import Phase, RestartFacts
-from tests.support.driver import in_phase
-from tests.support.stories import stories, tell
+from rendezvous.wire.run import Phase, RestartFacts, SlotState
+from tests.support.driver import Drive, in_phase, make_spec
 
 
-@stories("""
-all start again on the next table once nothing runs any more
-    running 3 max_restarts=2 -> epoch=1 numbers=0,1,2
-    exit 1 3 rank=1 -> running stop=True
-    stop 0 143; stop 2 143 -> arming stop=False epoch=2 used=1 epochs=1:3 port=29501 numbers=0,1,2
-    waits "waiting for node 0 (host0), node 1 (host1), node 2 (host2) to end
-    the program of epoch 1 and get ready again, 85 s left"
-    told "node 2 (host2) was stopped (exit code 143); restart 1 of 2 at once"
-    arm -> running epoch=2 running,running,running
-    exit 0 0; exit 1 0; exit 2 0 -> status=ok
-who has not reported by the verdict is waited for by the acknowledgement
-    running 3 max_restarts=2 verdict_seconds=2; exit 1 3; stop 0 143; wait 1.75 -> running
-    wait 0.25 -> arming waiting=0,1,2
-    told "node 1 (host1) failed: the program ended with exit code 3; restart 1 of 2 at once"
-    ack 0; ack 1; wait 30; late 2 1 143 stopped=True
-the time to arm again has the grace in it
-    running 2 max_restarts=1 arm_timeout_seconds=10 grace_seconds=7 verdict_seconds=0; exit 1 1
-    stop 0 143 -> arming left=32.0
-    wait 31.75 -> arming
-    wait 0.25 -> code=arming_failed
-    "node 0 (host0), node 1 (host1) did not end the program of epoch 1 and
-    get ready again within 32 s, though still connected"
-without restarts the first failure ends the run as ever
-    running 2; exit 1 3; stop 0 143 -> status=failed exit=3 epochs=
-    "node 1 (host1) failed: the program ended with exit code 3"
-when restarts are used up it says so
-    running 2 max_restarts=1; exit 1 3 tail=one; stop 0 143; arm; wait 40; exit 0 4; stop 1 143
-    -> status=failed exit=4 epochs=1:3
-    "node 0 (host0) failed: the program ended with exit code 4; the only restart is used up"
-when all restarts ended alike it says so
-    running 1 max_restarts=2; wait 61; exit 0 3; arm; wait 61; exit 0 3; arm; wait 61; exit 0 3
-    "…; restart 2 of 2 is used up; each start ended with exit code 3"
-a program that had ended well starts again with the others
-    running 2 max_restarts=1; exit 0 0; exit 1 1 -> arming waiting=0,1
-a port that a person has chosen stays
-    running 2 max_restarts=1 master_port=4000 -> port=4000
-    exit 1 1; stop 0 143 -> arming port=4000
-another port is looked for again
-    running 1 max_restarts=1; exit 0 1 -> port=29501
-    refuse 0 port_taken 'it is taken' 29507 -> arming epoch=3 port=29507
-the first restart comes at once and the next ones wait for longer and longer
-    running 1 max_restarts=9; exit 0 1 -> arming
-    arm; wait 5; exit 0 2 -> restarting left=1.0 then='restart 2 of 9 after 1 s'
-    waits "node 0 (host0) failed: the program ended with exit code 2; restart 2 of 9 after
-    1 s, 1 s left"
-    wait 0.75 -> restarting
-    wait 0.25 -> arming
-    arm; wait 5; exit 0 3 -> left=2.0
-    wait 2; arm; wait 5; exit 0 4 -> left=4.0
-    wait 4; arm; wait 70; exit 0 5 -> arming
-    arm; wait 5; exit 0 6 -> left=8.0
-ten minutes or progress begin the back-off anew
-    running 1 max_restarts=9; exit 0 1; arm; wait 1; exit 0 2; wait 1; arm; wait 601; exit 0 3
-    -> arming
-    arm; wait 1; exit 0 4 -> arming
-    arm; wait 1; exit 0 5 progress=7 -> arming
-    arm; wait 1; exit 0 6 progress=7 -> arming
-    arm; wait 1; exit 0 5 -> restarting
-the same end twice within 30 s is not started a third time
-    running 2 max_restarts=9; wait 3; exit 1 1 tail='at 0x7f1 step 3'; stop 0 143 -> arming
-    arm; wait 4; exit 0 1 tail='at 0x8aa step 4'; stop 1 143 -> status=failed exit=1 used=1
-    "node 0 (host0) failed: the program ended with exit code 1: its last line was 'at 0x8aa
-    step 4'; it failed twice in the same way (numbers aside), 4 s after the start, so 8 of
-    9 restarts were not used"
-the same end later is started again
-    running 1 max_restarts=9; wait 31; exit 0 1; arm; wait 3; exit 0 1 -> restarting
-    wait 1; arm; wait 31; exit 0 1 -> restarting
-the same end beyond another step is started again
-    running 1 max_restarts=9; exit 0 1 progress=1; arm; exit 0 1 progress=2 -> arming
-what cannot be started or read is not started again
-    running 1 max_restarts=9; wait 2; exit 0 126|127 -> status=failed exit=126|127
-    "…: the program ended with exit code 126|127; exit code 126|127 means that it cannot be
-    started; it is not started again"
-a mistake of Python's is not started again
-    running 1 max_restarts=9; exit 0 1 tail='SyntaxError: no'|'ModuleNotFoundError: no'
-    -> status=failed
-    "…not pass by itself; it is not started again"
-a mistake of Python's that a rank has is known as well
-    running 1 max_restarts=9; exit 0 1 tail='[rank3]: ModuleNotFoundError: no' -> status=failed
-a program that speaks of a mistake may be started again
-    running 1 max_restarts=9; exit 0 1 tail='warning: ModuleNotFoundError: no apex' -> arming
-wrong arguments are not started again
-    running 1 max_restarts=9; exit 0 2 tail='train.py: error: unrecognized arguments: --x'
-    -> status=failed
-    "…; its arguments are wrong, which does not pass by itself; it is not started again"
-what began well may fail like that later
-    running 1 max_restarts=9; wait 31; exit 0 1 tail='ModuleNotFoundError: no' -> arming
-three epochs that get no further are enough
-    running 1 max_restarts=9; wait 61; exit 0 1 progress=5; arm; wait 61; exit 0 1 progress=5; arm
-    wait 61; exit 0 1 progress=4 -> arming
-    arm; wait 61; exit 0 1 -> status=failed
-    "…exit code 1; 3 starts in a row did not get beyond step 5"
-progress that only a program knows that is late to end counts as well
-    running 2 max_restarts=9 verdict_seconds=2
-    exit 1 1; wait 2; late 0 1 143 stopped=True progress=5; arm; wait 5; exit 1 2; wait 2 -> arming
-    late 0 2 143 stopped=True progress=6; arm; wait 5; exit 1 3; wait 2 -> arming
-    late 0 3 143 stopped=True progress=7; arm; wait 5; exit 1 4; wait 2 -> arming used=4
-a lost node ends the run although restarts are left
-    running 3 max_restarts=9; silent 16 2; stop 0 143; exit 1 1 -> status=failed exit=86 slot=2
-    "node 2 (host2) was lost: it was silent for 15 s: host, network or agent is down; the
-    programs are not started again, because it has left the run"
-a node that is lost while the others stop ends the run
-    running 3 max_restarts=9; exit 1 1; leave 1; stop 0 143; stop 2 143 -> status=failed exit=1
-    "…exit code 1; the programs are not started again, because it has left the run"
-a node that is told to end is lost
-    running 2 max_restarts=9; exit 1 143 leaves=True message='its agent received SIGTERM'
-    stop 0 143 -> status=failed exit=143
-    "…; the programs are not started again, because it leaves the run"
-a failure of the node itself is none of the program
-    running 2 max_restarts=9; exit 1 87 by_agent=True message='no RDMA'; stop 0 143
-    -> status=failed exit=87
-    "node 1 (host1) failed: no RDMA; the programs are not started again, because this is a
-    failure of its node"
-a node that is lost before it has armed again ends the run
-    running 3 max_restarts=9; exit 1 1; stop 0 143; stop 2 143; silent 16 2
-    -> status=failed code=node_lost
-    "node 2 (host2) failed before the restart: it was silent for 15 s: host, network or
-    agent is down"
-a node that is lost while the run waits ends it
-    running 2 max_restarts=9; exit 1 1; stop 0 143; arm; wait 1; exit 1 2; stop 0 143 -> restarting
-    leave 1 -> status=failed code=node_lost
-the scheduler alone does not say that a node is lost
-    running 2 max_restarts=9; exit 1 1; stop 0 143; news 1 ended -> arming
-a newer worker run of the same slot proves itself before the programs start again
-    running 2 max_restarts=9; exit 1 1; stop 0 143 -> arming
-    join 0 2 -> verifying epoch=3
-    verify -> port=29501
-    arm -> running epoch=3 numbers=0,1
-a newer worker run may come while the run waits
-    running 2 max_restarts=9; exit 1 1; stop 0 143; arm; wait 1; exit 1 2; stop 0 143
-    join 0 2 -> restarting
-    wait 1 -> verifying
-    verify; arm -> running
-who was not there at the first start stays out
-    new 3 least=2 max_restarts=9; join 0; join 1; wait 30; verify; arm; exit 1 1
-    join 2 -> TooLate
-    stop 0 143 -> arming
-    join 2 -> TooLate
-    join 0 2 -> verifying
-    join 2 -> TooLate
-    verify; arm -> running
-a cancel ends a run that would start again
-    running 2 max_restarts=9; exit 1 1; cancel -> status=cancelled
-a cancel ends a run that waits
-    running 1 max_restarts=9; exit 0 1; arm; wait 1; exit 0 2 -> left=1.0
-    cancel -> status=cancelled left=None
-somebody may have the programs start again and that is not counted
-    running 2; again 'new weights' -> running stop=True asked='new weights'
-    waits "restart requested: new weights; stopping the programs"
-    again 'new weights' -> nothing
-    stop 0 143; stop 1 143 -> arming used=0 asked= then='restart requested: new weights'
-    again 'new weights' -> nothing
-who gives no reason has them start again all the same
-    running 2; again '' -> running stop=True asked='asked for'
-    again now -> nothing
-    stop 0 143; stop 1 143 -> arming then='restart requested: asked for'
-programs that were stopped have not ended well though the journal of an older rdzv has no reason
-    running 2; asked ''; stop 0 143; stop 1 143 -> status=cancelled exit=84 code=cancelled
-    "run 'r' was cancelled: all programs were stopped, and are not started again"
-    running 2; asked ''; exit 0 0; exit 1 0 -> status=ok
-nothing is stopped where a node is about to leave
-    running 2; drain 1 3600 repair; again now -> Mismatch nothing stop=False
-    "run 'r': its programs cannot start again, because node 1 (host1) leaves the run"
-    exit 0 0; exit 1 0 -> status=ok
-nothing is stopped where a node has ended well and left
-    running 2; exit 1 0; leave 1; again now -> Mismatch nothing stop=False
-    hint "let its programs end, or cancel it; then launch it again to resume from your last
-    checkpoint"
-    running 3; exit 1 0; leave 1; exit 2 0; leave 2; again now -> Mismatch
-    "…, because node 1 (host1), node 2 (host2) have left the run"
-who asks while the run waits has it wait no longer
-    running 1 max_restarts=9; exit 0 1; arm; wait 1; exit 0 2 -> restarting
-    again now -> arming used=2
-nothing starts again that has not started or has ended
-    gathering; again now -> nothing
-nothing starts again that has ended
-    running 1; exit 0 0; again now -> RunOver
-    "run 'r' has ended; its programs cannot be started again"
-who needs longer to stop than the verdict takes is waited for by the next table
-    running 2; again now; wait 2 -> arming used=0 then='restart requested: now'
-    late 0 1 143 stopped=True -> arming
-    running 2; again now; exit 0 0; wait 2 -> arming
-who leaves while the programs are stopped for a restart by hand has left the run
-    running 3; again now; exit 1 143 stopped=True leaves=True; leave 1; stop 0 143; stop 2 143
-    -> status=failed code=node_lost exit=86 slot=1
-    "restart requested: now; the programs are not started again, because node 1 (host1) has
-    left the run"
-programs that have all ended well are not started again
-    running 2; again now; exit 0 0; exit 1 0 -> status=ok
-nor is one that has led the others, and has ended well
-    running 2 led=True; again now; exit 0 0; stop 1 0 -> status=ok
-    running 2 led=True; again now; exit 1 0; stop 0 143 -> arming
-a late report moves the first cause and not the decision
-    running 2 max_restarts=9 verdict_seconds=2; exit 1 1; wait 2 -> arming epochs=1:1
-    late 0 1 7 age_seconds=9 -> arming epochs=1:7 used=1
-    last "node 0 (host0) failed: the program ended with exit code 7"
-    late 0 1 7 age_seconds=9 -> nothing
-what followed a failure that was told late is not how the epoch ended
-    running 2 max_restarts=9 verdict_seconds=2; exit 1 134; wait 2; late 0 1 7 age_seconds=9
-    arm; wait 3; exit 1 134; stop 0 143 -> restarting used=2
-a late report of a later failure changes nothing
-    running 2 max_restarts=9 verdict_seconds=2; exit 1 1; wait 2; late 0 1 7 -> epochs=1:1
-a report of an epoch before does not end the next one
-    running 2 max_restarts=9 verdict_seconds=2; exit 1 1; wait 2; arm; late 0 1 7 -> running
-    -> stop=False
-after a restart of the registry everything goes on
-    running 2 max_restarts=9; exit 1 1; stop 0 143; arm; wait 1; exit 1 2; stop 0 143; restart
-    -> restarting
-    wait 1 -> arming
-    restart; arm -> running
-""")
-def test_restarts(story: str) -> None:
-    tell(story)
+def test_all_start_again_on_the_next_table_once_nothing_runs_any_more() -> None:
+    drive = in_phase(Phase.RUNNING, 3, max_restarts=2)
+    assert drive.run.epoch == 1
+    assert [slot.its_node.number for slot in drive.run.of_table()] == [0, 1, 2]
+    drive.exit(1, 3, rank=1)
+    assert (drive.phase, drive.run.stop) == ("running", True)
+    drive.exit(0, 143, stopped=True)
+    drive.exit(2, 143, stopped=True)
+    assert (drive.phase, drive.run.stop, drive.run.epoch) == ("arming", False, 2)
+    assert (drive.run.starts.used, drive.ended(), drive.table.master_port) == (1, [(1, 3)], 29501)
+    assert [slot.its_node.number for slot in drive.run.of_table()] == [0, 1, 2]
+    assert reason(drive.run, drive.now) == (
+        "waiting for node 0 (host0), node 1 (host1), node 2 (host2) to end the program of "
+        "epoch 1 and get ready again, 85 s left"
+    )
+    assert drive.reasons[-1] == "node 2 (host2) was stopped (exit code 143); restart 1 of 2 at once"
+    drive.arm()
+    assert (drive.phase, drive.run.epoch) == ("running", 2)
+    assert drive.states() == ["running", "running", "running"]
+    drive.exit(0, 0)
+    drive.exit(1, 0)
+    drive.exit(2, 0)
+    assert drive.result.status == "ok"
+
+
+def test_who_has_not_reported_by_the_verdict_is_waited_for_by_the_acknowledgement() -> None:
+    drive = in_phase(Phase.RUNNING, 3, max_restarts=2, verdict_seconds=2)
+    drive.exit(1, 3)
+    drive.exit(0, 143, stopped=True)
+    drive.wait(1.75)
+    assert drive.phase == "running"
+    drive.wait(0.25)
+    assert (drive.phase, sorted(drive.run.waiting_for)) == ("arming", [0, 1, 2])
+    assert drive.reasons[-1] == (
+        "node 1 (host1) failed: the program ended with exit code 3; restart 1 of 2 at once"
+    )
+    drive.ack(0)
+    drive.ack(1)
+    drive.wait(30)
+    drive.exit(2, 143, epoch=1, stopped=True)
+
+
+def test_the_time_to_arm_again_has_the_grace_in_it() -> None:
+    drive = in_phase(
+        Phase.RUNNING, 2, max_restarts=1, arm_timeout_seconds=10, grace_seconds=7, verdict_seconds=0
+    )
+    drive.exit(1, 1)
+    drive.exit(0, 143, stopped=True)
+    assert (drive.phase, remaining_seconds(drive.run, drive.now)) == ("arming", 32.0)
+    drive.wait(31.75)
+    assert drive.phase == "arming"
+    drive.wait(0.25)
+    assert drive.result.code == "arming_failed"
+    assert drive.result.message == (
+        "node 0 (host0), node 1 (host1) did not end the program of epoch 1 and get ready "
+        "again within 32 s, though still connected"
+    )
+
+
+def test_without_restarts_the_first_failure_ends_the_run_as_ever() -> None:
+    drive = in_phase(Phase.RUNNING, 2)
+    drive.exit(1, 3)
+    drive.exit(0, 143, stopped=True)
+    assert (drive.result.status, drive.result.exit_code, drive.ended()) == ("failed", 3, [])
+    assert drive.result.message == "node 1 (host1) failed: the program ended with exit code 3"
+
+
+def test_when_restarts_are_used_up_it_says_so() -> None:
+    drive = in_phase(Phase.RUNNING, 2, max_restarts=1)
+    drive.exit(1, 3, tail=["one"])
+    drive.exit(0, 143, stopped=True)
+    drive.arm()
+    drive.wait(40)
+    drive.exit(0, 4)
+    drive.exit(1, 143, stopped=True)
+    assert (drive.result.status, drive.result.exit_code, drive.ended()) == ("failed", 4, [(1, 3)])
+    assert drive.result.message == (
+        "node 0 (host0) failed: the program ended with exit code 4; the only restart is used up"
+    )
+
+
+def test_when_all_restarts_ended_alike_it_says_so() -> None:
+    drive = in_phase(Phase.RUNNING, 1, max_restarts=2)
+    drive.wait(61)
+    drive.exit(0, 3)
+    drive.arm()
+    drive.wait(61)
+    drive.exit(0, 3)
+    drive.arm()
+    drive.wait(61)
+    drive.exit(0, 3)
+    assert drive.result.message.endswith(
+        "; restart 2 of 2 is used up; each start ended with exit code 3"
+    )
+
+
+def test_a_program_that_had_ended_well_starts_again_with_the_others() -> None:
+    drive = in_phase(Phase.RUNNING, 2, max_restarts=1)
+    drive.exit(0, 0)
+    drive.exit(1, 1)
+    assert (drive.phase, sorted(drive.run.waiting_for)) == ("arming", [0, 1])
+
+
+def test_a_port_that_a_person_has_chosen_stays() -> None:
+    drive = in_phase(Phase.RUNNING, 2, max_restarts=1, master_port=4000)
+    assert drive.table.master_port == 4000
+    drive.exit(1, 1)
+    drive.exit(0, 143, stopped=True)
+    assert (drive.phase, drive.table.master_port) == ("arming", 4000)
+
+
+def test_another_port_is_looked_for_again() -> None:
+    drive = in_phase(Phase.RUNNING, 1, max_restarts=1)
+    drive.exit(0, 1)
+    assert drive.table.master_port == 29501
+    drive.refuse(0, "port_taken", "it is taken", 29507)
+    assert (drive.phase, drive.run.epoch, drive.table.master_port) == ("arming", 3, 29507)
+
+
+def test_the_first_restart_comes_at_once_and_the_next_ones_wait_for_longer_and_longer() -> None:
+    drive = in_phase(Phase.RUNNING, 1, max_restarts=9)
+    drive.exit(0, 1)
+    assert drive.phase == "arming"
+    drive.arm()
+    drive.wait(5)
+    drive.exit(0, 2)
+    assert (drive.phase, remaining_seconds(drive.run, drive.now)) == ("restarting", 1.0)
+    assert drive.run.starts.ended[-1].then == "restart 2 of 9 after 1 s"
+    assert reason(drive.run, drive.now) == (
+        "node 0 (host0) failed: the program ended with exit code 2; restart 2 of 9 after 1 "
+        "s, 1 s left"
+    )
+    drive.wait(0.75)
+    assert drive.phase == "restarting"
+    drive.wait(0.25)
+    assert drive.phase == "arming"
+    drive.arm()
+    drive.wait(5)
+    drive.exit(0, 3)
+    assert remaining_seconds(drive.run, drive.now) == 2.0
+    drive.wait(2)
+    drive.arm()
+    drive.wait(5)
+    drive.exit(0, 4)
+    assert remaining_seconds(drive.run, drive.now) == 4.0
+    drive.wait(4)
+    drive.arm()
+    drive.wait(70)
+    drive.exit(0, 5)
+    assert drive.phase == "arming"
+    drive.arm()
+    drive.wait(5)
+    drive.exit(0, 6)
+    assert remaining_seconds(drive.run, drive.now) == 8.0
+
+
+def test_ten_minutes_or_progress_begin_the_back_off_anew() -> None:
+    drive = in_phase(Phase.RUNNING, 1, max_restarts=9)
+    drive.exit(0, 1)
+    drive.arm()
+    drive.wait(1)
+    drive.exit(0, 2)
+    drive.wait(1)
+    drive.arm()
+    drive.wait(601)
+    drive.exit(0, 3)
+    assert drive.phase == "arming"
+    drive.arm()
+    drive.wait(1)
+    drive.exit(0, 4)
+    assert drive.phase == "arming"
+    drive.arm()
+    drive.wait(1)
+    drive.exit(0, 5, progress=7)
+    assert drive.phase == "arming"
+    drive.arm()
+    drive.wait(1)
+    drive.exit(0, 6, progress=7)
+    assert drive.phase == "arming"
+    drive.arm()
+    drive.wait(1)
+    drive.exit(0, 5)
+    assert drive.phase == "restarting"
+
+
+def test_the_same_end_twice_within_30_s_is_not_started_a_third_time() -> None:
+    drive = in_phase(Phase.RUNNING, 2, max_restarts=9)
+    drive.wait(3)
+    drive.exit(1, 1, tail=["at 0x7f1 step 3"])
+    drive.exit(0, 143, stopped=True)
+    assert drive.phase == "arming"
+    drive.arm()
+    drive.wait(4)
+    drive.exit(0, 1, tail=["at 0x8aa step 4"])
+    drive.exit(1, 143, stopped=True)
+    assert (drive.result.status, drive.result.exit_code) == ("failed", 1)
+    assert drive.run.starts.used == 1
+    assert drive.result.message == (
+        "node 0 (host0) failed: the program ended with exit code 1: its last line was 'at "
+        "0x8aa step 4'; it failed twice in the same way (numbers aside), 4 s after the "
+        "start, so 8 of 9 restarts were not used"
+    )
+
+
+def test_the_same_end_later_is_started_again() -> None:
+    drive = in_phase(Phase.RUNNING, 1, max_restarts=9)
+    drive.wait(31)
+    drive.exit(0, 1)
+    drive.arm()
+    drive.wait(3)
+    drive.exit(0, 1)
+    assert drive.phase == "restarting"
+    drive.wait(1)
+    drive.arm()
+    drive.wait(31)
+    drive.exit(0, 1)
+    assert drive.phase == "restarting"
+
+
+def test_the_same_end_beyond_another_step_is_started_again() -> None:
+    drive = in_phase(Phase.RUNNING, 1, max_restarts=9)
+    drive.exit(0, 1, progress=1)
+    drive.arm()
+    drive.exit(0, 1, progress=2)
+    assert drive.phase == "arming"
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (
+            126,
+            ": the program ended with exit code 126; exit code 126 means that it cannot be started; it is not started again",
+        ),
+        (
+            127,
+            ": the program ended with exit code 127; exit code 127 means that it cannot be started; it is not started again",
+        ),
+    ],
+)
+def test_what_cannot_be_started_or_read_is_not_started_again(code: int, words: str) -> None:
+    drive = in_phase(Phase.RUNNING, 1, max_restarts=9)
+    drive.wait(2)
+    drive.exit(0, code)
+    assert (drive.result.status, drive.result.exit_code) == ("failed", code)
+    assert drive.result.message.endswith(words)
+
+
+def test_a_mistake_of_python_s_is_not_started_again() -> None:
+    drive = in_phase(Phase.RUNNING, 1, max_restarts=9)
+    drive.exit(0, 1, tail=["SyntaxError: no|ModuleNotFoundError: no"])
+    assert drive.result.status == "failed"
+    assert drive.result.message.endswith("not pass by itself; it is not started again")
+
+
+def test_a_mistake_of_python_s_that_a_rank_has_is_known_as_well() -> None:
+    drive = in_phase(Phase.RUNNING, 1, max_restarts=9)
+    drive.exit(0, 1, tail=["[rank3]: ModuleNotFoundError: no"])
+    assert drive.result.status == "failed"
+
+
+def test_a_program_that_speaks_of_a_mistake_may_be_started_again() -> None:
+    drive = in_phase(Phase.RUNNING, 1, max_restarts=9)
+    drive.exit(0, 1, tail=["warning: ModuleNotFoundError: no apex"])
+    assert drive.phase == "arming"
+
+
+def test_wrong_arguments_are_not_started_again() -> None:
+    drive = in_phase(Phase.RUNNING, 1, max_restarts=9)
+    drive.exit(0, 2, tail=["train.py: error: unrecognized arguments: --x"])
+    assert drive.result.status == "failed"
+    assert drive.result.message.endswith(
+        "; its arguments are wrong, which does not pass by itself; it is not started again"
+    )
+
+
+def test_what_began_well_may_fail_like_that_later() -> None:
+    drive = in_phase(Phase.RUNNING, 1, max_restarts=9)
+    drive.wait(31)
+    drive.exit(0, 1, tail=["ModuleNotFoundError: no"])
+    assert drive.phase == "arming"
+
+
+def test_three_epochs_that_get_no_further_are_enough() -> None:
+    drive = in_phase(Phase.RUNNING, 1, max_restarts=9)
+    drive.wait(61)
+    drive.exit(0, 1, progress=5)
+    drive.arm()
+    drive.wait(61)
+    drive.exit(0, 1, progress=5)
+    drive.arm()
+    drive.wait(61)
+    drive.exit(0, 1, progress=4)
+    assert drive.phase == "arming"
+    drive.arm()
+    drive.wait(61)
+    drive.exit(0, 1)
+    assert drive.result.status == "failed"
+    assert drive.result.message.endswith("exit code 1; 3 starts in a row did not get beyond step 5")
+
+
+def test_progress_that_only_a_program_knows_that_is_late_to_end_counts_as_well() -> None:
+    drive = in_phase(Phase.RUNNING, 2, max_restarts=9, verdict_seconds=2)
+    drive.exit(1, 1)
+    drive.wait(2)
+    drive.exit(0, 143, epoch=1, stopped=True, progress=5)
+    drive.arm()
+    drive.wait(5)
+    drive.exit(1, 2)
+    drive.wait(2)
+    assert drive.phase == "arming"
+    drive.exit(0, 143, epoch=2, stopped=True, progress=6)
+    drive.arm()
+    drive.wait(5)
+    drive.exit(1, 3)
+    drive.wait(2)
+    assert drive.phase == "arming"
+    drive.exit(0, 143, epoch=3, stopped=True, progress=7)
+    drive.arm()
+    drive.wait(5)
+    drive.exit(1, 4)
+    drive.wait(2)
+    assert (drive.phase, drive.run.starts.used) == ("arming", 4)
+
+
+def test_a_lost_node_ends_the_run_although_restarts_are_left() -> None:
+    drive = in_phase(Phase.RUNNING, 3, max_restarts=9)
+    drive.wait(16, silent=[2])
+    drive.exit(0, 143, stopped=True)
+    drive.exit(1, 1)
+    assert (drive.result.status, drive.result.exit_code, drive.result.slot) == ("failed", 86, 2)
+    assert drive.result.message == (
+        "node 2 (host2) was lost: it was silent for 15 s: host, network or agent is down; "
+        "the programs are not started again, because it has left the run"
+    )
+
+
+def test_a_node_that_is_lost_while_the_others_stop_ends_the_run() -> None:
+    drive = in_phase(Phase.RUNNING, 3, max_restarts=9)
+    drive.exit(1, 1)
+    drive.leave(1)
+    drive.exit(0, 143, stopped=True)
+    drive.exit(2, 143, stopped=True)
+    assert (drive.result.status, drive.result.exit_code) == ("failed", 1)
+    assert drive.result.message.endswith(
+        "exit code 1; the programs are not started again, because it has left the run"
+    )
+
+
+def test_a_node_that_is_told_to_end_is_lost() -> None:
+    drive = in_phase(Phase.RUNNING, 2, max_restarts=9)
+    drive.exit(1, 143, leaves=True, message="its agent received SIGTERM")
+    drive.exit(0, 143, stopped=True)
+    assert (drive.result.status, drive.result.exit_code) == ("failed", 143)
+    assert drive.result.message.endswith(
+        "; the programs are not started again, because it leaves the run"
+    )
+
+
+def test_a_failure_of_the_node_itself_is_none_of_the_program() -> None:
+    drive = in_phase(Phase.RUNNING, 2, max_restarts=9)
+    drive.exit(1, 87, by_agent=True, message="no RDMA")
+    drive.exit(0, 143, stopped=True)
+    assert (drive.result.status, drive.result.exit_code) == ("failed", 87)
+    assert drive.result.message == (
+        "node 1 (host1) failed: no RDMA; the programs are not started again, because this "
+        "is a failure of its node"
+    )
+
+
+def test_a_node_that_is_lost_before_it_has_armed_again_ends_the_run() -> None:
+    drive = in_phase(Phase.RUNNING, 3, max_restarts=9)
+    drive.exit(1, 1)
+    drive.exit(0, 143, stopped=True)
+    drive.exit(2, 143, stopped=True)
+    drive.wait(16, silent=[2])
+    assert (drive.result.status, drive.result.code) == ("failed", "node_lost")
+    assert drive.result.message == (
+        "node 2 (host2) failed before the restart: it was silent for 15 s: host, network or"
+        " agent is down"
+    )
+
+
+def test_a_node_that_is_lost_while_the_run_waits_ends_it() -> None:
+    drive = in_phase(Phase.RUNNING, 2, max_restarts=9)
+    drive.exit(1, 1)
+    drive.exit(0, 143, stopped=True)
+    drive.arm()
+    drive.wait(1)
+    drive.exit(1, 2)
+    drive.exit(0, 143, stopped=True)
+    assert drive.phase == "restarting"
+    drive.leave(1)
+    assert (drive.result.status, drive.result.code) == ("failed", "node_lost")
+
+
+def test_the_scheduler_alone_does_not_say_that_a_node_is_lost() -> None:
+    drive = in_phase(Phase.RUNNING, 2, max_restarts=9)
+    drive.exit(1, 1)
+    drive.exit(0, 143, stopped=True)
+    drive.news(1, SlotState.ENDED)
+    assert drive.phase == "arming"
+
+
+def test_a_newer_worker_run_of_the_same_slot_proves_itself_before_the_programs_start_again() -> (
+    None
+):
+    drive = in_phase(Phase.RUNNING, 2, max_restarts=9)
+    drive.exit(1, 1)
+    drive.exit(0, 143, stopped=True)
+    assert drive.phase == "arming"
+    drive.join(0, 2)
+    assert (drive.phase, drive.run.epoch) == ("verifying", 3)
+    drive.verify()
+    assert drive.table.master_port == 29501
+    drive.arm()
+    assert (drive.phase, drive.run.epoch) == ("running", 3)
+    assert [slot.its_node.number for slot in drive.run.of_table()] == [0, 1]
+
+
+def test_a_newer_worker_run_may_come_while_the_run_waits() -> None:
+    drive = in_phase(Phase.RUNNING, 2, max_restarts=9)
+    drive.exit(1, 1)
+    drive.exit(0, 143, stopped=True)
+    drive.arm()
+    drive.wait(1)
+    drive.exit(1, 2)
+    drive.exit(0, 143, stopped=True)
+    drive.join(0, 2)
+    assert drive.phase == "restarting"
+    drive.wait(1)
+    assert drive.phase == "verifying"
+    drive.verify().arm()
+    assert drive.phase == "running"
+
+
+def test_who_was_not_there_at_the_first_start_stays_out() -> None:
+    drive = Drive(make_spec(3, least=2, max_restarts=9))
+    drive.join(0)
+    drive.join(1)
+    drive.wait(30)
+    drive.verify().arm()
+    drive.exit(1, 1)
+    with pytest.raises(TooLate):
+        drive.join(2)
+    drive.exit(0, 143, stopped=True)
+    assert drive.phase == "arming"
+    with pytest.raises(TooLate):
+        drive.join(2)
+    drive.join(0, 2)
+    assert drive.phase == "verifying"
+    with pytest.raises(TooLate):
+        drive.join(2)
+    drive.verify().arm()
+    assert drive.phase == "running"
+
+
+def test_a_cancel_ends_a_run_that_would_start_again() -> None:
+    drive = in_phase(Phase.RUNNING, 2, max_restarts=9)
+    drive.exit(1, 1)
+    drive.cancelled()
+    assert drive.result.status == "cancelled"
+
+
+def test_a_cancel_ends_a_run_that_waits() -> None:
+    drive = in_phase(Phase.RUNNING, 1, max_restarts=9)
+    drive.exit(0, 1)
+    drive.arm()
+    drive.wait(1)
+    drive.exit(0, 2)
+    assert remaining_seconds(drive.run, drive.now) == 1.0
+    drive.cancelled()
+    assert (drive.result.status, remaining_seconds(drive.run, drive.now)) == ("cancelled", None)
+
+
+def test_somebody_may_have_the_programs_start_again_and_that_is_not_counted() -> None:
+    drive = in_phase(Phase.RUNNING, 2)
+    drive.restart("new weights")
+    assert (drive.phase, drive.run.stop) == ("running", True)
+    assert drive.run.starts.asked == "new weights"
+    assert reason(drive.run, drive.now) == "restart requested: new weights; stopping the programs"
+    with drive.unchanged():
+        drive.restart("new weights")
+    drive.exit(0, 143, stopped=True)
+    drive.exit(1, 143, stopped=True)
+    assert (drive.phase, drive.run.starts.used, drive.run.starts.asked) == ("arming", 0, "")
+    assert drive.run.starts.ended[-1].then == "restart requested: new weights"
+    with drive.unchanged():
+        drive.restart("new weights")
+
+
+def test_who_gives_no_reason_has_them_start_again_all_the_same() -> None:
+    drive = in_phase(Phase.RUNNING, 2)
+    drive.restart("")
+    assert (drive.phase, drive.run.stop, drive.run.starts.asked) == ("running", True, "asked for")
+    with drive.unchanged():
+        drive.restart("now")
+    drive.exit(0, 143, stopped=True)
+    drive.exit(1, 143, stopped=True)
+    assert drive.phase == "arming"
+    assert drive.run.starts.ended[-1].then == "restart requested: asked for"
+
+
+def test_programs_that_were_stopped_have_not_ended_well_though_the_journal_of_an_older_rdzv_has_no_reason() -> (
+    None
+):
+    drive = in_phase(Phase.RUNNING, 2)
+    drive.apply(events.RestartAsked(reason=""))
+    drive.exit(0, 143, stopped=True)
+    drive.exit(1, 143, stopped=True)
+    assert (drive.result.status, drive.result.exit_code) == ("cancelled", 84)
+    assert drive.result.code == "cancelled"
+    assert drive.result.message == (
+        "run 'r' was cancelled: all programs were stopped, and are not started again"
+    )
+    drive = in_phase(Phase.RUNNING, 2)
+    drive.apply(events.RestartAsked(reason=""))
+    drive.exit(0, 0)
+    drive.exit(1, 0)
+    assert drive.result.status == "ok"
+
+
+def test_nothing_is_stopped_where_a_node_is_about_to_leave() -> None:
+    drive = in_phase(Phase.RUNNING, 2)
+    drive.drain(1, 3600, "repair")
+    with pytest.raises(Mismatch) as refused, drive.unchanged():
+        drive.restart("now")
+    assert not drive.run.stop
+    assert refused.value.message == (
+        "run 'r': its programs cannot start again, because node 1 (host1) leaves the run"
+    )
+    drive.exit(0, 0)
+    drive.exit(1, 0)
+    assert drive.result.status == "ok"
+
+
+def test_nothing_is_stopped_where_a_node_has_ended_well_and_left() -> None:
+    drive = in_phase(Phase.RUNNING, 2)
+    drive.exit(1, 0)
+    drive.leave(1)
+    with pytest.raises(Mismatch) as refused, drive.unchanged():
+        drive.restart("now")
+    assert not drive.run.stop
+    assert refused.value.hint == (
+        "let its programs end, or cancel it; then launch it again to resume from your last "
+        "checkpoint"
+    )
+    drive = in_phase(Phase.RUNNING, 3)
+    drive.exit(1, 0)
+    drive.leave(1)
+    drive.exit(2, 0)
+    drive.leave(2)
+    with pytest.raises(Mismatch) as refused:
+        drive.restart("now")
+    assert refused.value.message.endswith(
+        ", because node 1 (host1), node 2 (host2) have left the run"
+    )
+
+
+def test_who_asks_while_the_run_waits_has_it_wait_no_longer() -> None:
+    drive = in_phase(Phase.RUNNING, 1, max_restarts=9)
+    drive.exit(0, 1)
+    drive.arm()
+    drive.wait(1)
+    drive.exit(0, 2)
+    assert drive.phase == "restarting"
+    drive.restart("now")
+    assert (drive.phase, drive.run.starts.used) == ("arming", 2)
+
+
+def test_nothing_starts_again_that_has_not_started_or_has_ended() -> None:
+    drive = in_phase(Phase.GATHERING)
+    with drive.unchanged():
+        drive.restart("now")
+
+
+def test_nothing_starts_again_that_has_ended() -> None:
+    drive = in_phase(Phase.RUNNING, 1)
+    drive.exit(0, 0)
+    with pytest.raises(RunOver) as refused:
+        drive.restart("now")
+    assert refused.value.message == "run 'r' has ended; its programs cannot be started again"
+
+
+def test_who_needs_longer_to_stop_than_the_verdict_takes_is_waited_for_by_the_next_table() -> None:
+    drive = in_phase(Phase.RUNNING, 2)
+    drive.restart("now")
+    drive.wait(2)
+    assert (drive.phase, drive.run.starts.used) == ("arming", 0)
+    assert drive.run.starts.ended[-1].then == "restart requested: now"
+    drive.exit(0, 143, epoch=1, stopped=True)
+    assert drive.phase == "arming"
+    drive = in_phase(Phase.RUNNING, 2)
+    drive.restart("now")
+    drive.exit(0, 0)
+    drive.wait(2)
+    assert drive.phase == "arming"
+
+
+def test_who_leaves_while_the_programs_are_stopped_for_a_restart_by_hand_has_left_the_run() -> None:
+    drive = in_phase(Phase.RUNNING, 3)
+    drive.restart("now")
+    drive.exit(1, 143, stopped=True, leaves=True)
+    drive.leave(1)
+    drive.exit(0, 143, stopped=True)
+    drive.exit(2, 143, stopped=True)
+    assert (drive.result.status, drive.result.code) == ("failed", "node_lost")
+    assert (drive.result.exit_code, drive.result.slot) == (86, 1)
+    assert drive.result.message == (
+        "restart requested: now; the programs are not started again, because node 1 (host1)"
+        " has left the run"
+    )
+
+
+def test_programs_that_have_all_ended_well_are_not_started_again() -> None:
+    drive = in_phase(Phase.RUNNING, 2)
+    drive.restart("now")
+    drive.exit(0, 0)
+    drive.exit(1, 0)
+    assert drive.result.status == "ok"
+
+
+def test_nor_is_one_that_has_led_the_others_and_has_ended_well() -> None:
+    drive = in_phase(Phase.RUNNING, 2, led=True)
+    drive.restart("now")
+    drive.exit(0, 0)
+    drive.exit(1, 0, stopped=True)
+    assert drive.result.status == "ok"
+    drive = in_phase(Phase.RUNNING, 2, led=True)
+    drive.restart("now")
+    drive.exit(1, 0)
+    drive.exit(0, 143, stopped=True)
+    assert drive.phase == "arming"
+
+
+def test_a_late_report_moves_the_first_cause_and_not_the_decision() -> None:
+    drive = in_phase(Phase.RUNNING, 2, max_restarts=9, verdict_seconds=2)
+    drive.exit(1, 1)
+    drive.wait(2)
+    assert (drive.phase, drive.ended()) == ("arming", [(1, 1)])
+    drive.exit(0, 7, epoch=1, age_seconds=9)
+    assert (drive.phase, drive.ended(), drive.run.starts.used) == ("arming", [(1, 7)], 1)
+    assert drive.run.starts.ended[-1].message == (
+        "node 0 (host0) failed: the program ended with exit code 7"
+    )
+    with drive.unchanged():
+        drive.exit(0, 7, epoch=1, age_seconds=9)
+
+
+def test_what_followed_a_failure_that_was_told_late_is_not_how_the_epoch_ended() -> None:
+    drive = in_phase(Phase.RUNNING, 2, max_restarts=9, verdict_seconds=2)
+    drive.exit(1, 134)
+    drive.wait(2)
+    drive.exit(0, 7, epoch=1, age_seconds=9)
+    drive.arm()
+    drive.wait(3)
+    drive.exit(1, 134)
+    drive.exit(0, 143, stopped=True)
+    assert (drive.phase, drive.run.starts.used) == ("restarting", 2)
+
+
+def test_a_late_report_of_a_later_failure_changes_nothing() -> None:
+    drive = in_phase(Phase.RUNNING, 2, max_restarts=9, verdict_seconds=2)
+    drive.exit(1, 1)
+    drive.wait(2)
+    drive.exit(0, 7, epoch=1)
+    assert drive.ended() == [(1, 1)]
+
+
+def test_a_report_of_an_epoch_before_does_not_end_the_next_one() -> None:
+    drive = in_phase(Phase.RUNNING, 2, max_restarts=9, verdict_seconds=2)
+    drive.exit(1, 1)
+    drive.wait(2)
+    drive.arm()
+    drive.exit(0, 7, epoch=1)
+    assert (drive.phase, drive.run.stop) == ("running", False)
+
+
+def test_after_a_restart_of_the_registry_everything_goes_on() -> None:
+    drive = in_phase(Phase.RUNNING, 2, max_restarts=9)
+    drive.exit(1, 1)
+    drive.exit(0, 143, stopped=True)
+    drive.arm()
+    drive.wait(1)
+    drive.exit(1, 2)
+    drive.exit(0, 143, stopped=True)
+    drive.registry_restarts()
+    assert drive.phase == "restarting"
+    drive.wait(1)
+    assert drive.phase == "arming"
+    drive.registry_restarts()
+    drive.arm()
+    assert drive.phase == "running"
 
 
 def test_what_nodes_and_people_see_of_it() -> None:

@@ -12,35 +12,80 @@ from rendezvous.run.records import Fence
 from rendezvous.run.replacing import due_again
 from rendezvous.wire.reports import LeaveReport
 from rendezvous.wire.run import Phase, SlotState
-from tests.support.driver import Drive, make_spec
-from tests.support.stories import stories, tell
+from tests.support.driver import Drive, in_phase, make_spec
 
 ECC = "'CUDA error: uncorrectable ECC error encountered'"
 
 
-@stories(f"""
-a late report of an epoch before the last one says nothing of that
-    running 2 max_restarts=9 verdict_seconds=2; exit 0 1; wait 2; arm; exit 0 5; wait 2
-    -> restarting epochs=1:1,2:5
-    late 1 1 7 age_seconds=60 -> epochs=1:1,2:5 used=2
-    late 1 2 9 age_seconds=60 -> epochs=1:1,2:9 used=2
-    late 1 2 9 age_seconds=60 -> nothing
-    late 1 1 7 age_seconds=60 -> nothing
-a late report of progress is none of an epoch before
-    running 2 max_restarts=9 verdict_seconds=2; exit 0 1; wait 2; arm; exit 0 5 progress=4; wait 2
-    late 1 1 143 stopped=True progress=3; arm; wait 61
-    exit 0 6; late 1 3 143 stopped=True -> epochs=1:1,2:5,3:6
-a device that fails again after something else has failed is not the second in a row
-    running 2 max_restarts=9; wait 61; exit 1 1 tail={ECC}; stop 0 143; arm; wait 61
-    exit 0 3; stop 1 143; arm; wait 61; exit 1 1 tail={ECC}; stop 0 143 -> arming used=3
-    arm; wait 61; exit 1 1 tail={ECC}; stop 0 143 -> status=failed
-    "…has failed twice because of its device; it is not started again"
-the device of another node is another one
-    running 2 max_restarts=9; wait 61; exit 1 1 tail={ECC}; stop 0 143; arm; wait 61
-    exit 0 1 tail={ECC}; stop 1 143 -> arming used=2
-""")
-def test_the_second_time(story: str) -> None:
-    tell(story)
+def test_a_late_report_of_an_epoch_before_the_last_one_says_nothing_of_that() -> None:
+    drive = in_phase(Phase.RUNNING, 2, max_restarts=9, verdict_seconds=2)
+    drive.exit(0, 1)
+    drive.wait(2)
+    drive.arm()
+    drive.exit(0, 5)
+    drive.wait(2)
+    assert (drive.phase, drive.ended()) == ("restarting", [(1, 1), (2, 5)])
+    drive.exit(1, 7, epoch=1, age_seconds=60)
+    assert (drive.ended(), drive.run.starts.used) == ([(1, 1), (2, 5)], 2)
+    drive.exit(1, 9, epoch=2, age_seconds=60)
+    assert (drive.ended(), drive.run.starts.used) == ([(1, 1), (2, 9)], 2)
+    with drive.unchanged():
+        drive.exit(1, 9, epoch=2, age_seconds=60)
+    with drive.unchanged():
+        drive.exit(1, 7, epoch=1, age_seconds=60)
+
+
+def test_a_late_report_of_progress_is_none_of_an_epoch_before() -> None:
+    drive = in_phase(Phase.RUNNING, 2, max_restarts=9, verdict_seconds=2)
+    drive.exit(0, 1)
+    drive.wait(2)
+    drive.arm()
+    drive.exit(0, 5, progress=4)
+    drive.wait(2)
+    drive.exit(1, 143, epoch=1, stopped=True, progress=3)
+    drive.arm()
+    drive.wait(61)
+    drive.exit(0, 6)
+    drive.exit(1, 143, epoch=3, stopped=True)
+    assert drive.ended() == [(1, 1), (2, 5), (3, 6)]
+
+
+def test_a_device_that_fails_again_after_something_else_has_failed_is_not_the_second_in_a_row() -> (
+    None
+):
+    drive = in_phase(Phase.RUNNING, 2, max_restarts=9)
+    drive.wait(61)
+    drive.exit(1, 1, tail=["CUDA error: uncorrectable ECC error encountered"])
+    drive.exit(0, 143, stopped=True)
+    drive.arm()
+    drive.wait(61)
+    drive.exit(0, 3)
+    drive.exit(1, 143, stopped=True)
+    drive.arm()
+    drive.wait(61)
+    drive.exit(1, 1, tail=["CUDA error: uncorrectable ECC error encountered"])
+    drive.exit(0, 143, stopped=True)
+    assert (drive.phase, drive.run.starts.used) == ("arming", 3)
+    drive.arm()
+    drive.wait(61)
+    drive.exit(1, 1, tail=["CUDA error: uncorrectable ECC error encountered"])
+    drive.exit(0, 143, stopped=True)
+    assert drive.result.status == "failed"
+    assert drive.result.message.endswith(
+        "has failed twice because of its device; it is not started again"
+    )
+
+
+def test_the_device_of_another_node_is_another_one() -> None:
+    drive = in_phase(Phase.RUNNING, 2, max_restarts=9)
+    drive.wait(61)
+    drive.exit(1, 1, tail=["CUDA error: uncorrectable ECC error encountered"])
+    drive.exit(0, 143, stopped=True)
+    drive.arm()
+    drive.wait(61)
+    drive.exit(0, 1, tail=["CUDA error: uncorrectable ECC error encountered"])
+    drive.exit(1, 143, stopped=True)
+    assert (drive.phase, drive.run.starts.used) == ("arming", 2)
 
 
 def on_two_networks(**changes: Any) -> Drive:

@@ -2,157 +2,381 @@
 
 from __future__ import annotations
 
-from rendezvous.wire.run import Phase
-from tests.support.driver import in_phase
-from tests.support.stories import stories, tell
-from tests.support.tables import rows
+from collections.abc import Callable
+
+import pytest
+
+from rendezvous.run import events
+from rendezvous.wire.run import Phase, SlotState
+from tests.support.driver import Drive, in_phase, make_spec
 
 
-@stories("""
-a node that had ended well before is named beside the first cause
-    running 3; exit 1 0; exit 0 1 rank=0; stop 2 0
-    "node 0 (host0) failed: rank 0 ended with exit code 1; node 1 (host1) had ended
-    with exit code 0"
-a failing program stops the others and is named
-    running 3; exit 1 137 rank=1 message='out of memory?' tail='last words' log=/l
-    -> running stop=True
-    stop 0 143; stop 2 143 -> status=failed exit=137 code=program_failed slot=1 node=1
-    -> hostname=host1 rank=1 tail='last words' log=/l exit_code_of=program
-    "node 1 (host1) failed: rank 1 ended with exit code 137 (signal 9,
-    SIGKILL); out of memory?"
-    hint "see dmesg (the kernel kills when memory is used up), or ask the scheduler (sacct, kubectl
-    describe pod)"
-what rdzv itself says of a failure is not the programs last output
-    running 2; exit 1 3 tail='last words,rdzv: SIGKILL did not end these processes within 5 s: 71'
-    stop 0 143 -> exit=3 tail='last words'
-the verdict falls after two seconds without those that only stop slowly
-    running 3 verdict_seconds=2; exit 1 1; wait 1.75 -> running stop=True
-    wait 0.25 -> slot=1 exit=1
-    hint "see what it wrote before: rdzv logs RUN"
-    told "node 1 (host1) failed: the program ended with exit code 1"
-the first cause is the oldest failure and not the first report
-    running 3; exit 0 1 age_seconds=0.5; wait 1; exit 2 3 age_seconds=30 rank=5; wait 2
-    -> slot=2 exit=3 rank=5
-    "node 2 (host2) failed: rank 5 ended with exit code 3"
-a node that fell silent before the failure is waited for and is the cause
-    running 3; silent 1 1; exit 0 1; silent 3 1 -> running
-    silent 12 1 -> exit=86 exit_code_of=rdzv code=node_lost
-    "node 1 (host1) was lost: it was silent for 15 s: host, network or agent is down"
-the verdict waits no longer than a lease although the registry doubts itself
-    running 5; silent 1 1 2 3 4; exit 0 1; silent 16.75 1 2 3 4 -> running
-    silent 0.25 1 2 3 4 -> slot=0 exit=1
-a node whose worker run was preempted says so where that is known in time
-    running 2; news 1 running cause=preempted; exit 1 143; wait 1; exit 0 143 stopped=True
-    -> code=preempted exit=88 exit_code_of=rdzv slot=1
-a preemption that is told before the node is lost is its cause
-    running 2; silent 5 1; news 1 failed detail='PREEMPTED: n1' cause=preempted; silent 12 1
-    -> code=preempted exit=88
-    "node 1 (host1) was lost: its worker run ended: PREEMPTED: n1; the scheduler preempted
-    its worker run"
-a preemption of another generations worker run is none of the nodes
-    running 2; news 1 failed 2 cause=preempted; silent 17 1 -> code=node_lost exit=86
-a node that is lost after a failure is not the cause and is named beside it
-    running 3 verdict_seconds=60; exit 0 7; silent 30 1 -> exited,lost,running
-    stop 2 143 -> slot=0 exit=7
-    "node 0 (host0) failed: the program ended with exit code 7; also lost: node 1 (host1)"
-after a restart the verdict waits for those who were not heard of since
-    running 3; wait 5; exit 1 3; restart; silent 14 2 -> result=None
-    silent 1.5 2 -> slot=1
-    "…exit code 3; also lost: node 2 (host2)"
-what an agent ends its node for is said without the exit code
-    running 2 verdict_seconds=0; exit 0 87 by_agent=True message='no GPU'; stop 1 143
-    -> exit=87 exit_code_of=rdzv
-    "node 0 (host0) failed: no GPU"
-a lost node fails the run
-    running 3; silent 16 2 -> stop=True running,running,lost
-    stop 0 143; exit 1 1 -> slot=2 exit=86 node=2
-    hint "…preemption…"
-a node that leaves while the run runs fails it
-    running; leave 1; wait 2.25 -> slot=1
-    "node 1 (host1) was lost: its agent left before the end"
-a node that leaves after a failure is not the cause
-    running 3; leave 1; exit 2 4 age_seconds=0.5; wait 2.25 -> slot=2 exit=4
-a node that has ended well may fall silent or leave
-    running 3; exit 1 0; exit 2 0; leave 2; silent 30 1 -> stop=False running,lost,left
-    exit 0 0 -> status=ok
-a stopped node is never the cause
-    running 3; exit 0 1; exit 1 137 stopped=True age_seconds=100
-    "node 1 (host1) was stopped (exit code 137)"
-    stop 2 143 -> slot=0 exit=1
-128 is no signal
-    running 1; exit 0 128|193 -> exit=128|193
-    "…: the program ended with exit code 128|193"
-a signal is told by its number
-    running 1; exit 0 129 -> exit=129
-    "…: the program ended with exit code 129 (signal 1, SIGHUP)"
-the last signal is told by its number
-    running 1; exit 0 192 -> exit=192
-    "…: the program ended with exit code 192 (signal 64)"
-a node that nobody told to stop failed whatever it says
-    running; stop 1 143 -> stop=True
-    exit 0 0 -> status=failed slot=1 exit=143
-after the go the lease and not the scheduler says who is lost
-    running; news 1 failed detail='exit code 137'
-    "slot 1: failed (exit code 137)"
-    wait 60 -> running stop=False
-a suspect node whose worker run is over is lost with the scheduler's words
-    running; silent 1 1; news 1 failed detail='exit code 137'; silent 4.75 1 -> running,running
-    silent 0.25 1 -> running,lost
-    wait 2.25
-    "node 1 (host1) was lost: its worker run ended: exit code 137"
-a killed node is the cause although its peer told of it first
-    running; close 1; silent 0.25 1; exit 0 1 age_seconds=0.2; news 1 ended; silent 3 1
-    -> slot=1 exit=86
-    "…was lost: its worker run ended"
-a closed connection ends a node within seconds
-    running; close 1; silent 1.25 1
-    -> 1.problem='its agent is gone: its connection was closed and it did not reconnect'
-""")
-def test_the_verdict(story: str) -> None:
-    tell(story)
+def test_a_node_that_had_ended_well_before_is_named_beside_the_first_cause() -> None:
+    drive = in_phase(Phase.RUNNING, 3)
+    drive.exit(1, 0)
+    drive.exit(0, 1, rank=0)
+    drive.exit(2, 0, stopped=True)
+    assert drive.result.message == (
+        "node 0 (host0) failed: rank 0 ended with exit code 1; node 1 (host1) had ended "
+        "with exit code 0"
+    )
 
 
-@stories("""
-cancelling ends the run in any phase
-    gathering|verifying|arming|running; cancelled 'SIGINT at the launcher' -> finished stop=True
-    -> status=cancelled exit=84 exit_code_of=rdzv code=cancelled slot=None
-    "run 'r' was cancelled: SIGINT at the launcher"
-a cancel does not hide the cause of an end that has begun
-    running 3; exit 1 7|137 -> running
-    cancel -> nothing
-    exit 2 143; wait 2 -> exit=7|137 slot=1
-    cancel -> nothing
-who cancels again does not wait for a silent node
-    running 3; exit 1 7; stop 0 143; silent 1.9 2; cancel -> nothing
-    silent 0.1 2 -> running
-    cancel -> slot=1 exit=7
-    "…; no report since then from node 2 (host2), which may have failed earlier"
-a cancel counts where the nodes were told to end too
-    running 3; exit 1 129|130|143; cancel -> status=cancelled
-    "run 'r' was cancelled: SIGTERM at the launcher"
-a cancel before the go names the node that had failed
-    new; gather 0 1; exit 1 9 message='its disk is full' -> result=None
-    cancelled enough
-    "run 'r' was cancelled: enough; before that, slot 1 failed: its disk is full"
-what a node says of its program is told with its name
-    running; progress 0 'step 1'
-    "node 0 (host0): step 1"
-    exit 0 0; leave 0
-    "node 0 (host0) has left"
-a result stays the first
-    running; exit 0 0; exit 1 0; wait 3; cancelled 'too late' -> status=ok finished_at=100.0
-    -> exit_code_of=program
-    told "both nodes ended with exit code 0"
-after the end nodes leave or are lost and nothing else happens
-    running 3; exit 0 4; wait 2.25 -> slot=0 seq=6
-    leave 0; news 2 failed; silent 100 1 2 -> left,lost,lost slot=0 seq=6
-a restart of the registry is told and changes nothing
-    running -> seq=4
-    restart -> running seq=4
-    "…restarted from its journal…"
-""")
-def test_the_end(story: str) -> None:
-    tell(story)
+def test_a_failing_program_stops_the_others_and_is_named() -> None:
+    drive = in_phase(Phase.RUNNING, 3)
+    drive.exit(1, 137, rank=1, message="out of memory?", tail=["last words"], log="/l")
+    assert (drive.phase, drive.run.stop) == ("running", True)
+    drive.exit(0, 143, stopped=True)
+    drive.exit(2, 143, stopped=True)
+    assert (drive.result.status, drive.result.exit_code) == ("failed", 137)
+    assert (drive.result.code, drive.result.slot, drive.result.node) == ("program_failed", 1, 1)
+    assert (drive.result.hostname, drive.result.rank) == ("host1", 1)
+    assert (drive.result.tail, drive.result.log) == (["last words"], "/l")
+    assert drive.result.exit_code_of == "program"
+    assert drive.result.message == (
+        "node 1 (host1) failed: rank 1 ended with exit code 137 (signal 9, SIGKILL); out of memory?"
+    )
+    assert drive.result.hint == (
+        "see dmesg (the kernel kills when memory is used up), or ask the scheduler (sacct, "
+        "kubectl describe pod)"
+    )
+
+
+def test_what_rdzv_itself_says_of_a_failure_is_not_the_programs_last_output() -> None:
+    drive = in_phase(Phase.RUNNING, 2)
+    drive.exit(
+        1, 3, tail=["last words", "rdzv: SIGKILL did not end these processes within 5 s: 71"]
+    )
+    drive.exit(0, 143, stopped=True)
+    assert (drive.result.exit_code, drive.result.tail) == (3, ["last words"])
+
+
+def test_the_verdict_falls_after_two_seconds_without_those_that_only_stop_slowly() -> None:
+    drive = in_phase(Phase.RUNNING, 3, verdict_seconds=2)
+    drive.exit(1, 1)
+    drive.wait(1.75)
+    assert (drive.phase, drive.run.stop) == ("running", True)
+    drive.wait(0.25)
+    assert (drive.result.slot, drive.result.exit_code) == (1, 1)
+    assert drive.result.hint == "see what it wrote before: rdzv logs RUN"
+    assert drive.reasons[-1] == "node 1 (host1) failed: the program ended with exit code 1"
+
+
+def test_the_first_cause_is_the_oldest_failure_and_not_the_first_report() -> None:
+    drive = in_phase(Phase.RUNNING, 3)
+    drive.exit(0, 1, age_seconds=0.5)
+    drive.wait(1)
+    drive.exit(2, 3, age_seconds=30, rank=5)
+    drive.wait(2)
+    assert (drive.result.slot, drive.result.exit_code, drive.result.rank) == (2, 3, 5)
+    assert drive.result.message == "node 2 (host2) failed: rank 5 ended with exit code 3"
+
+
+def test_a_node_that_fell_silent_before_the_failure_is_waited_for_and_is_the_cause() -> None:
+    drive = in_phase(Phase.RUNNING, 3)
+    drive.wait(1, silent=[1])
+    drive.exit(0, 1)
+    drive.wait(3, silent=[1])
+    assert drive.phase == "running"
+    drive.wait(12, silent=[1])
+    assert (drive.result.exit_code, drive.result.exit_code_of) == (86, "rdzv")
+    assert drive.result.code == "node_lost"
+    assert drive.result.message == (
+        "node 1 (host1) was lost: it was silent for 15 s: host, network or agent is down"
+    )
+
+
+def test_the_verdict_waits_no_longer_than_a_lease_although_the_registry_doubts_itself() -> None:
+    drive = in_phase(Phase.RUNNING, 5)
+    drive.wait(1, silent=[1, 2, 3, 4])
+    drive.exit(0, 1)
+    drive.wait(16.75, silent=[1, 2, 3, 4])
+    assert drive.phase == "running"
+    drive.wait(0.25, silent=[1, 2, 3, 4])
+    assert (drive.result.slot, drive.result.exit_code) == (0, 1)
+
+
+def test_a_node_whose_worker_run_was_preempted_says_so_where_that_is_known_in_time() -> None:
+    drive = in_phase(Phase.RUNNING, 2)
+    drive.news(1, SlotState.RUNNING, cause="preempted")
+    drive.exit(1, 143)
+    drive.wait(1)
+    drive.exit(0, 143, stopped=True)
+    assert (drive.result.code, drive.result.exit_code) == ("preempted", 88)
+    assert (drive.result.exit_code_of, drive.result.slot) == ("rdzv", 1)
+
+
+def test_a_preemption_that_is_told_before_the_node_is_lost_is_its_cause() -> None:
+    drive = in_phase(Phase.RUNNING, 2)
+    drive.wait(5, silent=[1])
+    drive.news(1, SlotState.FAILED, detail="PREEMPTED: n1", cause="preempted")
+    drive.wait(12, silent=[1])
+    assert (drive.result.code, drive.result.exit_code) == ("preempted", 88)
+    assert drive.result.message == (
+        "node 1 (host1) was lost: its worker run ended: PREEMPTED: n1; the scheduler "
+        "preempted its worker run"
+    )
+
+
+def test_a_preemption_of_another_generations_worker_run_is_none_of_the_nodes() -> None:
+    drive = in_phase(Phase.RUNNING, 2)
+    drive.news(1, SlotState.FAILED, 2, cause="preempted")
+    drive.wait(17, silent=[1])
+    assert (drive.result.code, drive.result.exit_code) == ("node_lost", 86)
+
+
+def test_a_node_that_is_lost_after_a_failure_is_not_the_cause_and_is_named_beside_it() -> None:
+    drive = in_phase(Phase.RUNNING, 3, verdict_seconds=60)
+    drive.exit(0, 7)
+    drive.wait(30, silent=[1])
+    assert drive.states() == ["exited", "lost", "running"]
+    drive.exit(2, 143, stopped=True)
+    assert (drive.result.slot, drive.result.exit_code) == (0, 7)
+    assert drive.result.message == (
+        "node 0 (host0) failed: the program ended with exit code 7; also lost: node 1 (host1)"
+    )
+
+
+def test_after_a_restart_the_verdict_waits_for_those_who_were_not_heard_of_since() -> None:
+    drive = in_phase(Phase.RUNNING, 3)
+    drive.wait(5)
+    drive.exit(1, 3)
+    drive.registry_restarts()
+    drive.wait(14, silent=[2])
+    assert drive.run.result is None
+    drive.wait(1.5, silent=[2])
+    assert drive.result.slot == 1
+    assert drive.result.message.endswith("exit code 3; also lost: node 2 (host2)")
+
+
+def test_what_an_agent_ends_its_node_for_is_said_without_the_exit_code() -> None:
+    drive = in_phase(Phase.RUNNING, 2, verdict_seconds=0)
+    drive.exit(0, 87, by_agent=True, message="no GPU")
+    drive.exit(1, 143, stopped=True)
+    assert (drive.result.exit_code, drive.result.exit_code_of) == (87, "rdzv")
+    assert drive.result.message == "node 0 (host0) failed: no GPU"
+
+
+def test_a_lost_node_fails_the_run() -> None:
+    drive = in_phase(Phase.RUNNING, 3)
+    drive.wait(16, silent=[2])
+    assert (drive.run.stop, drive.states()) == (True, ["running", "running", "lost"])
+    drive.exit(0, 143, stopped=True)
+    drive.exit(1, 1)
+    assert (drive.result.slot, drive.result.exit_code, drive.result.node) == (2, 86, 2)
+    assert "preemption" in drive.result.hint
+
+
+def test_a_node_that_leaves_while_the_run_runs_fails_it() -> None:
+    drive = in_phase(Phase.RUNNING)
+    drive.leave(1)
+    drive.wait(2.25)
+    assert drive.result.slot == 1
+    assert drive.result.message == "node 1 (host1) was lost: its agent left before the end"
+
+
+def test_a_node_that_leaves_after_a_failure_is_not_the_cause() -> None:
+    drive = in_phase(Phase.RUNNING, 3)
+    drive.leave(1)
+    drive.exit(2, 4, age_seconds=0.5)
+    drive.wait(2.25)
+    assert (drive.result.slot, drive.result.exit_code) == (2, 4)
+
+
+def test_a_node_that_has_ended_well_may_fall_silent_or_leave() -> None:
+    drive = in_phase(Phase.RUNNING, 3)
+    drive.exit(1, 0)
+    drive.exit(2, 0)
+    drive.leave(2)
+    drive.wait(30, silent=[1])
+    assert (drive.run.stop, drive.states()) == (False, ["running", "lost", "left"])
+    drive.exit(0, 0)
+    assert drive.result.status == "ok"
+
+
+def test_a_stopped_node_is_never_the_cause() -> None:
+    drive = in_phase(Phase.RUNNING, 3)
+    drive.exit(0, 1)
+    drive.exit(1, 137, stopped=True, age_seconds=100)
+    assert drive.reasons[-1] == "node 1 (host1) was stopped (exit code 137)"
+    drive.exit(2, 143, stopped=True)
+    assert (drive.result.slot, drive.result.exit_code) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (128, ": the program ended with exit code 128"),
+        (193, ": the program ended with exit code 193"),
+    ],
+)
+def test_128_is_no_signal(code: int, words: str) -> None:
+    drive = in_phase(Phase.RUNNING, 1)
+    drive.exit(0, code)
+    assert drive.result.exit_code == code
+    assert drive.result.message.endswith(words)
+
+
+def test_a_signal_is_told_by_its_number() -> None:
+    drive = in_phase(Phase.RUNNING, 1)
+    drive.exit(0, 129)
+    assert drive.result.exit_code == 129
+    assert drive.result.message.endswith(
+        ": the program ended with exit code 129 (signal 1, SIGHUP)"
+    )
+
+
+def test_the_last_signal_is_told_by_its_number() -> None:
+    drive = in_phase(Phase.RUNNING, 1)
+    drive.exit(0, 192)
+    assert drive.result.exit_code == 192
+    assert drive.result.message.endswith(": the program ended with exit code 192 (signal 64)")
+
+
+def test_a_node_that_nobody_told_to_stop_failed_whatever_it_says() -> None:
+    drive = in_phase(Phase.RUNNING)
+    drive.exit(1, 143, stopped=True)
+    assert drive.run.stop
+    drive.exit(0, 0)
+    assert (drive.result.status, drive.result.slot, drive.result.exit_code) == ("failed", 1, 143)
+
+
+def test_after_the_go_the_lease_and_not_the_scheduler_says_who_is_lost() -> None:
+    drive = in_phase(Phase.RUNNING)
+    drive.news(1, SlotState.FAILED, detail="exit code 137")
+    assert drive.reasons[-1] == "slot 1: failed (exit code 137)"
+    drive.wait(60)
+    assert (drive.phase, drive.run.stop) == ("running", False)
+
+
+def test_a_suspect_node_whose_worker_run_is_over_is_lost_with_the_scheduler_s_words() -> None:
+    drive = in_phase(Phase.RUNNING)
+    drive.wait(1, silent=[1])
+    drive.news(1, SlotState.FAILED, detail="exit code 137")
+    drive.wait(4.75, silent=[1])
+    assert drive.states() == ["running", "running"]
+    drive.wait(0.25, silent=[1])
+    assert drive.states() == ["running", "lost"]
+    drive.wait(2.25)
+    assert drive.result.message == "node 1 (host1) was lost: its worker run ended: exit code 137"
+
+
+def test_a_killed_node_is_the_cause_although_its_peer_told_of_it_first() -> None:
+    drive = in_phase(Phase.RUNNING)
+    drive.close(1)
+    drive.wait(0.25, silent=[1])
+    drive.exit(0, 1, age_seconds=0.2)
+    drive.news(1, SlotState.ENDED)
+    drive.wait(3, silent=[1])
+    assert (drive.result.slot, drive.result.exit_code) == (1, 86)
+    assert drive.result.message.endswith("was lost: its worker run ended")
+
+
+def test_a_closed_connection_ends_a_node_within_seconds() -> None:
+    drive = in_phase(Phase.RUNNING)
+    drive.close(1)
+    drive.wait(1.25, silent=[1])
+    assert drive.slot(1).problem == (
+        "its agent is gone: its connection was closed and it did not reconnect"
+    )
+
+
+@pytest.mark.parametrize("phase", [Phase.GATHERING, Phase.VERIFYING, Phase.ARMING, Phase.RUNNING])
+def test_cancelling_ends_the_run_in_any_phase(phase: Phase) -> None:
+    drive = in_phase(phase)
+    drive.apply(events.Cancelled(reason="SIGINT at the launcher"))
+    assert (drive.phase, drive.run.stop, drive.result.status) == ("finished", True, "cancelled")
+    assert (drive.result.exit_code, drive.result.exit_code_of) == (84, "rdzv")
+    assert (drive.result.code, drive.result.slot) == ("cancelled", None)
+    assert drive.result.message == "run 'r' was cancelled: SIGINT at the launcher"
+
+
+@pytest.mark.parametrize("code", [7, 137])
+def test_a_cancel_does_not_hide_the_cause_of_an_end_that_has_begun(code: int) -> None:
+    drive = in_phase(Phase.RUNNING, 3)
+    drive.exit(1, code)
+    assert drive.phase == "running"
+    with drive.unchanged():
+        drive.cancelled()
+    drive.exit(2, 143)
+    drive.wait(2)
+    assert (drive.result.exit_code, drive.result.slot) == (code, 1)
+    with drive.unchanged():
+        drive.cancelled()
+
+
+def test_who_cancels_again_does_not_wait_for_a_silent_node() -> None:
+    drive = in_phase(Phase.RUNNING, 3)
+    drive.exit(1, 7)
+    drive.exit(0, 143, stopped=True)
+    drive.wait(1.9, silent=[2])
+    with drive.unchanged():
+        drive.cancelled()
+    drive.wait(0.1, silent=[2])
+    assert drive.phase == "running"
+    drive.cancelled()
+    assert (drive.result.slot, drive.result.exit_code) == (1, 7)
+    assert drive.result.message.endswith(
+        "; no report since then from node 2 (host2), which may have failed earlier"
+    )
+
+
+@pytest.mark.parametrize("code", [129, 130, 143])
+def test_a_cancel_counts_where_the_nodes_were_told_to_end_too(code: int) -> None:
+    drive = in_phase(Phase.RUNNING, 3)
+    drive.exit(1, code)
+    drive.cancelled()
+    assert drive.result.status == "cancelled"
+    assert drive.result.message == "run 'r' was cancelled: SIGTERM at the launcher"
+
+
+def test_a_cancel_before_the_go_names_the_node_that_had_failed() -> None:
+    drive = Drive(make_spec()).gather(0, 1)
+    drive.exit(1, 9, message="its disk is full")
+    assert drive.run.result is None
+    drive.apply(events.Cancelled(reason="enough"))
+    assert drive.result.message == (
+        "run 'r' was cancelled: enough; before that, slot 1 failed: its disk is full"
+    )
+
+
+def test_what_a_node_says_of_its_program_is_told_with_its_name() -> None:
+    drive = in_phase(Phase.RUNNING)
+    drive.progress(0, "step 1")
+    assert drive.reasons[-1] == "node 0 (host0): step 1"
+    drive.exit(0, 0)
+    drive.leave(0)
+    assert drive.reasons[-1] == "node 0 (host0) has left"
+
+
+def test_a_result_stays_the_first() -> None:
+    drive = in_phase(Phase.RUNNING)
+    drive.exit(0, 0)
+    drive.exit(1, 0)
+    drive.wait(3)
+    drive.apply(events.Cancelled(reason="too late"))
+    assert (drive.result.status, drive.run.finished_at) == ("ok", 100.0)
+    assert drive.result.exit_code_of == "program"
+    assert drive.reasons[-1] == "both nodes ended with exit code 0"
+
+
+def test_after_the_end_nodes_leave_or_are_lost_and_nothing_else_happens() -> None:
+    drive = in_phase(Phase.RUNNING, 3)
+    drive.exit(0, 4)
+    drive.wait(2.25)
+    assert (drive.result.slot, drive.run.seq) == (0, 6)
+    drive.leave(0)
+    drive.news(2, SlotState.FAILED)
+    drive.wait(100, silent=[1, 2])
+    assert (drive.states(), drive.result.slot, drive.run.seq) == (["left", "lost", "lost"], 0, 6)
+
+
+def test_a_restart_of_the_registry_is_told_and_changes_nothing() -> None:
+    drive = in_phase(Phase.RUNNING)
+    assert drive.run.seq == 4
+    drive.registry_restarts()
+    assert (drive.phase, drive.run.seq) == ("running", 4)
+    assert "restarted from its journal" in drive.reasons[-1]
 
 
 def test_the_lease_of_a_node_that_is_gone_is_forgotten() -> None:
@@ -173,41 +397,66 @@ def test_the_lease_of_an_older_incarnation_hides_no_silent_node() -> None:
     assert drive.states() == ["running", "lost", "running"]
 
 
-@rows(
-    "story usual",
-    """
-probes | verifying 3; probe 0; probe 1; probe 2 0 | yes yes no
-the go | arming; ack 0; ack 1; progress 0 'step 1' | yes no yes
-a good end | running; exit 0 0; leave 0; exit 1 1 | yes yes no
-a failure | running 3; exit 0 1; stop 1 143; leave 2 | no yes no
-news | running; news 1 queued | yes
-""",
-)
-def test_what_every_node_does_is_usual_and_what_only_one_does_is_not(
-    story: str, usual: str
-) -> None:
-    last = [outcome.usual for outcome in tell(f" {story}").outcomes[-len(usual.split()) :]]
-    assert last == [word == "yes" for word in usual.split()]
+def test_what_every_node_does_is_usual_and_what_only_one_does_is_not() -> None:
+    """Usual things are not worth a line in the log of a launch."""
+
+    def usual(drive: Drive, *steps: Callable[[], object]) -> list[bool]:
+        for step in steps:
+            step()
+        return [outcome.usual for outcome in drive.outcomes[-len(steps) :]]
+
+    drive = in_phase(Phase.VERIFYING, 3)
+    probes = [lambda: drive.probe(0), lambda: drive.probe(1), lambda: drive.probe(2, 0)]
+    assert usual(drive, *probes) == [True, True, False]
+    drive = in_phase(Phase.ARMING)
+    acks = [lambda: drive.ack(0), lambda: drive.ack(1), lambda: drive.progress(0, "step 1")]
+    assert usual(drive, *acks) == [True, False, True]
+    drive = in_phase(Phase.RUNNING)
+    ends = [lambda: drive.exit(0, 0), lambda: drive.leave(0), lambda: drive.exit(1, 1)]
+    assert usual(drive, *ends) == [True, True, False]
+    drive = in_phase(Phase.RUNNING, 3)
+    failure = [lambda: drive.exit(0, 1), lambda: drive.stop(1), lambda: drive.leave(2)]
+    assert usual(drive, *failure) == [False, True, False]
+    drive = in_phase(Phase.RUNNING)
+    assert usual(drive, lambda: drive.news(1, SlotState.QUEUED)) == [True]
 
 
 # --- led runs: node 0 alone has a program, and its end is the run's -------------------------------
 
 
-@stories("""
-a led run has succeeded when the program of node 0 ended well
-    running 3 led=True; wait 30 -> running
-    exit 0 0 ran_seconds=30.0 -> status=ok exit=0 exited,running,running
-    told "node 0 (host0) ended with exit code 0"
-    "the program of node 0, which led 3 nodes, ended with exit code 0"
-a led run of one node leads nobody
-    running 1 led=True; exit 0 0 -> status=ok
-    "the node ended with exit code 0"
-a serving node that reports an end is not the end of the run
-    running 3 led=True; exit 1 0 -> running stop=False
-    exit 0 0 -> status=ok
-a serving node that is lost ends the run though node 0 then ends well
-    running 3 led=True; leave 2 -> running stop=True
-    exit 0 0; stop 1 0 -> status=failed code=node_lost slot=2
-""")
-def test_led_runs(story: str) -> None:
-    tell(story)
+def test_a_led_run_has_succeeded_when_the_program_of_node_0_ended_well() -> None:
+    drive = in_phase(Phase.RUNNING, 3, led=True)
+    drive.wait(30)
+    assert drive.phase == "running"
+    drive.exit(0, 0, ran_seconds=30.0)
+    assert (drive.result.status, drive.result.exit_code) == ("ok", 0)
+    assert drive.states() == ["exited", "running", "running"]
+    assert drive.reasons[-1] == "node 0 (host0) ended with exit code 0"
+    assert drive.result.message == (
+        "the program of node 0, which led 3 nodes, ended with exit code 0"
+    )
+
+
+def test_a_led_run_of_one_node_leads_nobody() -> None:
+    drive = in_phase(Phase.RUNNING, 1, led=True)
+    drive.exit(0, 0)
+    assert drive.result.status == "ok"
+    assert drive.result.message == "the node ended with exit code 0"
+
+
+def test_a_serving_node_that_reports_an_end_is_not_the_end_of_the_run() -> None:
+    drive = in_phase(Phase.RUNNING, 3, led=True)
+    drive.exit(1, 0)
+    assert (drive.phase, drive.run.stop) == ("running", False)
+    drive.exit(0, 0)
+    assert drive.result.status == "ok"
+
+
+def test_a_serving_node_that_is_lost_ends_the_run_though_node_0_then_ends_well() -> None:
+    drive = in_phase(Phase.RUNNING, 3, led=True)
+    drive.leave(2)
+    assert (drive.phase, drive.run.stop) == ("running", True)
+    drive.exit(0, 0)
+    drive.exit(1, 0, stopped=True)
+    assert (drive.result.status, drive.result.code) == ("failed", "node_lost")
+    assert drive.result.slot == 2

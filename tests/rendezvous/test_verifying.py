@@ -9,73 +9,180 @@ import pytest
 
 from rendezvous.run import rounds, views
 from rendezvous.run.rounds import run_report
-from rendezvous.run.views import node_view, run_status
+from rendezvous.run.views import node_view, reason, run_status
 from rendezvous.wire.node import Candidate, Facts, Finding
-from rendezvous.wire.run import Phase, Round, RunReport
+from rendezvous.wire.run import Phase, Round, RunReport, SlotState
 from rendezvous.wire.verify import PairProbe, ProbePeer, ProbePlan, ProbeReport
-from tests.support.driver import Drive, in_phase, make_candidate, make_spec
-from tests.support.stories import stories, tell
+from tests.support.driver import MEMLOCK, Drive, in_phase, make_candidate, make_spec
 from tests.support.tables import rows
 
 ETH0 = "eth0 (10.0.0.0/24, Ethernet)"
 ETH1 = "eth1 (10.1.0.0/24, Ethernet)"
 
 
-@stories("""
-where one direction fails the next network is proven in the next epoch
-    new 3; offer 2; probe 0; probe 1 2; probe 2 -> verifying epoch=2 joined,joined,joined
-    "eth0 (10.0.0.0/24, Ethernet): 1 of 6 directed pairs failed; next: eth1 (10.1.0.0/24, Ethernet)"
-    -> network='eth1 (10.1.0.0/24, Ethernet)' waiting=0,1,2
-    verify -> epoch=2 addresses=10.1.0.1,10.1.0.2,10.1.0.3
-where no network works the run fails with the nearest
-    new 4; offer 2; probe 0 1 2 3; probe 1 0 2 3; probe 2 0 1 3; probe 3 0 1 2
-    probe 0 3; probe 1 3; probe 2 3; probe 3 -> exit=81 code=verification_failed slot=3
-    "…over eth1 (10.1.0.0/24…"
-a node that the others cannot reach is blamed
-    verifying 4; probe 0 3
-    "slot 0 (host0) cannot reach slot 3 (host3): timeout"
-    probe 1 3; probe 2 3; probe 3 -> exit=81 code=verification_failed slot=3
-    "slot 3 (host3) cannot be reached by the 3 others over eth0…"
-    hint "…iptables -L on host3…"
-what a node reported of its peers is forgotten in the next round
-    verifying; probe 0 1; join 1 2; verify -> arming
-a report on slots that are no peers is no failure
-    verifying; probe 0 0 7 19999; probe 1 -> arming
-nodes of two families end the run
-    new; join 0 at=10.0.0.1; join 1 at=fd00::2 -> exit=81 code=verification_failed slot=0
-    hint "…--network…"
-a node that does not report ends the run after the time-out
-    verifying 3 verify_timeout_seconds=60; probe 0; wait 59.5 -> verifying
-    waits "waiting for slot 1 (host1), slot 2 (host2) to report on the other nodes, 0 s left"
-    wait 1 -> exit=81 code=verification_failed slot=1
-    "slot 1 (host1), slot 2 (host2) did not report on the other nodes within 60 s, though still
-    connected"
-    hint "see the log of slot 1 (host1)"
-each round has the whole time-out
-    new 2 verify_timeout_seconds=60; offer 2; wait 50; probe 0 1; probe 1; wait 59 -> verifying
-    wait 2 -> code=verification_failed
-the time-out is for all networks together
-    new 2 verify_timeout_seconds=20; offer 4; wait 12; probe 0 1; probe 1 0
-    waits "…(eth1 (10.1.0.0/24, Ethernet): network 2 of 4)…"
-    wait 8; probe 0 1; probe 1 0 -> code=verification_failed
-    "…over eth0 (10.0.0.0/24…"
-the rounds before it was begun without a node that did not report count no more
-    new 2 spares=1 verify_timeout_seconds=20; offer 3; probe 0 2; probe 1; probe 2
-    probe 0; probe 1; wait 21 -> verifying out=2
-    wait 12; probe 0 1; probe 1 0; wait 8; probe 0 1; probe 1 0 -> code=verification_failed
-    "slot 0 (host0) and slot 1 (host1) do not reach each other…(the nearest of 2 networks tried)"
-a node that is lost while verifying begins it all again
-    new; offer 2; probe 0 1; probe 1; leave 1 -> gathering rounds=1
-    join 1 2 at=10.0.0.2,10.1.0.2 -> epoch=3 rounds=0 network='eth0 (10.0.0.0/24, Ethernet)'
-without verify the preferred network is taken unproven
-    new 2 verify=False; offer 2 -> arming rounds=0 network='eth0 (10.0.0.0/24, Ethernet)'
-""")
-def test_rounds(story: str) -> None:
-    tell(story)
+def test_where_one_direction_fails_the_next_network_is_proven_in_the_next_epoch() -> None:
+    drive = Drive(make_spec(3))
+    drive.offer(2)
+    drive.probe(0)
+    drive.probe(1, 2)
+    drive.probe(2)
+    assert (drive.phase, drive.run.epoch) == ("verifying", 2)
+    assert drive.states() == ["joined", "joined", "joined"]
+    assert drive.reasons[-1] == (
+        "eth0 (10.0.0.0/24, Ethernet): 1 of 6 directed pairs failed; next: eth1 "
+        "(10.1.0.0/24, Ethernet)"
+    )
+    assert drive.network == "eth1 (10.1.0.0/24, Ethernet)"
+    assert sorted(drive.run.waiting_for) == [0, 1, 2]
+    drive.verify()
+    assert drive.run.epoch == 2
+    assert [row.address for row in drive.table.rows] == ["10.1.0.1", "10.1.0.2", "10.1.0.3"]
+
+
+def test_where_no_network_works_the_run_fails_with_the_nearest() -> None:
+    drive = Drive(make_spec(4))
+    drive.offer(2)
+    drive.probe(0, 1, 2, 3)
+    drive.probe(1, 0, 2, 3)
+    drive.probe(2, 0, 1, 3)
+    drive.probe(3, 0, 1, 2)
+    drive.probe(0, 3)
+    drive.probe(1, 3)
+    drive.probe(2, 3)
+    drive.probe(3)
+    assert (drive.result.exit_code, drive.result.code) == (81, "verification_failed")
+    assert drive.result.slot == 3
+    assert "over eth1 (10.1.0.0/24" in drive.result.message
+
+
+def test_a_node_that_the_others_cannot_reach_is_blamed() -> None:
+    drive = in_phase(Phase.VERIFYING, 4)
+    drive.probe(0, 3)
+    assert drive.reasons[-1] == "slot 0 (host0) cannot reach slot 3 (host3): timeout"
+    drive.probe(1, 3)
+    drive.probe(2, 3)
+    drive.probe(3)
+    assert (drive.result.exit_code, drive.result.code) == (81, "verification_failed")
+    assert drive.result.slot == 3
+    assert drive.result.message.startswith(
+        "slot 3 (host3) cannot be reached by the 3 others over eth0"
+    )
+    assert "iptables -L on host3" in drive.result.hint
+
+
+def test_what_a_node_reported_of_its_peers_is_forgotten_in_the_next_round() -> None:
+    drive = in_phase(Phase.VERIFYING)
+    drive.probe(0, 1)
+    drive.join(1, 2)
+    drive.verify()
+    assert drive.phase == "arming"
+
+
+def test_a_report_on_slots_that_are_no_peers_is_no_failure() -> None:
+    drive = in_phase(Phase.VERIFYING)
+    drive.probe(0, 0, 7, 19999)
+    drive.probe(1)
+    assert drive.phase == "arming"
+
+
+def test_nodes_of_two_families_end_the_run() -> None:
+    drive = Drive(make_spec())
+    drive.join(0, addresses=["10.0.0.1"])
+    drive.join(1, addresses=["fd00::2"])
+    assert (drive.result.exit_code, drive.result.code) == (81, "verification_failed")
+    assert drive.result.slot == 0
+    assert "--network" in drive.result.hint
+
+
+def test_a_node_that_does_not_report_ends_the_run_after_the_time_out() -> None:
+    drive = in_phase(Phase.VERIFYING, 3, verify_timeout_seconds=60)
+    drive.probe(0)
+    drive.wait(59.5)
+    assert drive.phase == "verifying"
+    assert reason(drive.run, drive.now) == (
+        "waiting for slot 1 (host1), slot 2 (host2) to report on the other nodes, 0 s left"
+    )
+    drive.wait(1)
+    assert (drive.result.exit_code, drive.result.code) == (81, "verification_failed")
+    assert drive.result.slot == 1
+    assert drive.result.message == (
+        "slot 1 (host1), slot 2 (host2) did not report on the other nodes within 60 s, "
+        "though still connected"
+    )
+    assert drive.result.hint == "see the log of slot 1 (host1)"
+
+
+def test_each_round_has_the_whole_time_out() -> None:
+    drive = Drive(make_spec(2, verify_timeout_seconds=60))
+    drive.offer(2)
+    drive.wait(50)
+    drive.probe(0, 1)
+    drive.probe(1)
+    drive.wait(59)
+    assert drive.phase == "verifying"
+    drive.wait(2)
+    assert drive.result.code == "verification_failed"
+
+
+def test_the_time_out_is_for_all_networks_together() -> None:
+    drive = Drive(make_spec(2, verify_timeout_seconds=20))
+    drive.offer(4)
+    drive.wait(12)
+    drive.probe(0, 1)
+    drive.probe(1, 0)
+    assert "(eth1 (10.1.0.0/24, Ethernet): network 2 of 4)" in reason(drive.run, drive.now)
+    drive.wait(8)
+    drive.probe(0, 1)
+    drive.probe(1, 0)
+    assert drive.result.code == "verification_failed"
+    assert "over eth0 (10.0.0.0/24" in drive.result.message
+
+
+def test_the_rounds_before_it_was_begun_without_a_node_that_did_not_report_count_no_more() -> None:
+    drive = Drive(make_spec(2, spares=1, verify_timeout_seconds=20))
+    drive.offer(3)
+    drive.probe(0, 2)
+    drive.probe(1)
+    drive.probe(2)
+    drive.probe(0)
+    drive.probe(1)
+    drive.wait(21)
+    assert (drive.phase, sorted(drive.run.attempt.left_out)) == ("verifying", [2])
+    drive.wait(12)
+    drive.probe(0, 1)
+    drive.probe(1, 0)
+    drive.wait(8)
+    drive.probe(0, 1)
+    drive.probe(1, 0)
+    assert drive.result.code == "verification_failed"
+    assert drive.result.message.startswith(
+        "slot 0 (host0) and slot 1 (host1) do not reach each other"
+    )
+    assert drive.result.message.endswith("(the nearest of 2 networks tried)")
+
+
+def test_a_node_that_is_lost_while_verifying_begins_it_all_again() -> None:
+    drive = Drive(make_spec())
+    drive.offer(2)
+    drive.probe(0, 1)
+    drive.probe(1)
+    drive.leave(1)
+    assert (drive.phase, len(drive.run.attempt.rounds)) == ("gathering", 1)
+    drive.join(1, 2, addresses=["10.0.0.2", "10.1.0.2"])
+    assert (drive.run.epoch, len(drive.run.attempt.rounds)) == (3, 0)
+    assert drive.network == "eth0 (10.0.0.0/24, Ethernet)"
+
+
+def test_without_verify_the_preferred_network_is_taken_unproven() -> None:
+    drive = Drive(make_spec(2, verify=False))
+    drive.offer(2)
+    assert (drive.phase, len(drive.run.attempt.rounds)) == ("arming", 0)
+    assert drive.network == "eth0 (10.0.0.0/24, Ethernet)"
 
 
 def test_every_node_is_told_the_addresses_of_one_network_and_nobody_the_tables() -> None:
-    drive = tell(" new 2; offer 2")
+    drive = Drive(make_spec(2))
+    drive.offer(2)
     view = node_view(drive.run, drive.now, 2.0)
     assert (view.table, view.plan) == (
         None,
@@ -106,7 +213,10 @@ def test_a_pair_that_was_not_reported_is_not_proven() -> None:
 
 
 def test_the_report_tells_every_round_and_of_the_older_ones_what_failed() -> None:
-    report = run_report(tell(" new 2; offer 2; probe 0 1; verify; verify").run)
+    drive = Drive(make_spec(2))
+    drive.offer(2)
+    drive.probe(0, 1)
+    report = run_report(drive.verify().verify().run)
     failed, good = PairProbe(slot=1, outcome="timeout"), PairProbe(slot=0, outcome="ok")
     assert report.hostnames == {0: "host0", 1: "host1"}
     assert report.rounds == [
@@ -139,71 +249,180 @@ def test_of_a_large_run_only_failed_pairs_are_told(monkeypatch: pytest.MonkeyPat
 # --- checks ---------------------------------------------------------------------------------------
 
 
-@stories("""
-a failed check of a node ends the run before anything is probed
-    new 3; gather 0 1; join 2 sick=True -> exit=87 code=preflight_failed slot=2
-    "checks before the start failed: slot 2 (host2): memlock 64 KiB, expected unlimited: RDMA cannot
-    register memory (L12)"
-    hint "ulimit -l unlimited"
-    told "…checks before the start failed: slot 2 (host2)…"
-a run that needs RDMA names the node without
-    new 1 require_rdma=True; gather -> code=preflight_failed slot=0
-a node that fails a check is replaced by a spare
-    new 2 spares=1; gather 0; join 1 sick=True; join 2 -> plan=0,2
-    "host2 joined (3 of 3), from 10.0.0.3; slot 1 (host1): memlock 64 KiB, expected unlimited:
-    RDMA cannot register memory; the run continues without slot 1 (host1)"
-    verify; arm -> table=0,2 running,released,running L12=fail:1
-    -> 1.problem='slot 1 (host1): memlock 64 KiB, expected unlimited: RDMA cannot register memory'
-all failed checks are told at once
-    new 4; join 0 nccl=2.21.5; join 1 sick=True nccl=2.21.5; join 2 nccl=2.19.3
-    join 3 sick=True nccl=2.21.5 -> code=preflight_failed slot=1
-    "…slot 1 (host1), slot 3 (host3): memlock…slot 2 (host2)…2.19.3…"
-    hint "ulimit -l unlimited; …"
-what is nobody's fault ends a run that could go without its sick nodes
-    new 4 least=2; join 0 nccl=2.21.5; join 1 nccl=2.21.5; join 2 nccl=2.19.3
-    join 3 sick=True nccl=2.19.3 -> code=preflight_failed slot=3
-where the nodes are split nobody is blamed
-    new; join 0 nccl=2.19.3; join 1 nccl=2.21.5 -> code=preflight_failed slot=None
-a warning is kept and ends a strict run only
-    new 2 strict=False|True; gather 0; join 1 sick=warn -> verifying|finished L12=warn:1
-a check that is skipped fails nobody
-    new 3 skip=L12,X02 strict=True; join 0 nccl=2.21.5; join 1 sick=True nccl=2.21.5
-    join 2 nccl=2.19.3 -> verifying L12=skipped:1 X02=skipped:2
-a network that one node lacks is not given up in silence
-    new 3 strict=False|True skip=X08|X09; join 0 at=10.9.0.1,10.0.0.1
-    join 1 at=10.9.0.2,10.0.0.2; join 2 at=10.0.0.3 -> verifying X09=warn:2|skipped:2 plan=0,1,2
-    -> network='eth1 or eth0 (10.0.0.0/24, Ethernet)'
-a strict run goes without the node that lacks a network
-    new 3 strict=True least=2; join 0 at=10.9.0.1,10.0.0.1; join 1 at=10.9.0.2,10.0.0.2
-    join 2 at=10.0.0.3 -> X09=warn:2 plan=0,1 network='eth0 (10.9.0.0/24, Ethernet)'
-a strict run that cannot go without it ends
-    new 3 strict=True; join 0 at=10.9.0.1,10.0.0.1; join 1 at=10.9.0.2,10.0.0.2
-    join 2 at=10.0.0.3 -> X09=warn:2 code=preflight_failed slot=2
-    "…slot 2 (host2) does not have its own address in eth0 (10.9.0.0/24…"
-the rank of a spare closes up
-    new 2 spares=1; gather 0; join 1 sick=True requested_node=1; join 2 requested_node=2; verify
-    -> table=0,2
-slot 0 has no spare
-    new 2 spares=1; join 0 sick=True; join 1; join 2 -> code=preflight_failed slot=0
-a sick spare is not counted while a good node may still come
-    new 2 spares=1 last_call_seconds=30 join_timeout_seconds=100; news 1 queued; gather 0
-    join 2 sick=True; wait 30
-    "…the last call ended with 2 nodes; the run waits again for other nodes…"
-    wait 170 -> gathering
-    gather 1; verify -> table=0,1 released=2
-those who never come in place of a sick node are waited for to the join time-out
-    new 2 spares=1 last_call_seconds=30 join_timeout_seconds=100; gather 0; join 2 sick=True
-    wait 95 -> gathering
-    wait 40 -> code=preflight_failed slot=2
-a last call that begins anew while nodes verify gathers again
-    new 6 least=3 strict=True; join 0 at=10.9.0.1,10.0.0.1; join 1 at=10.9.0.2,10.0.0.2; join 2
-    join 3; join 4; wait 30 -> verifying
-    probe 0; probe 1; probe 2; wait 60 -> gathering out=
-    "…the run waits again for other nodes: …"
-    wait 0.5 -> gathering enough_since=190.0
-""")
-def test_sick_nodes(story: str) -> None:
-    tell(story)
+def test_a_failed_check_of_a_node_ends_the_run_before_anything_is_probed() -> None:
+    drive = Drive(make_spec(3)).gather(0, 1)
+    drive.join(2, findings=[MEMLOCK])
+    assert (drive.result.exit_code, drive.result.code) == (87, "preflight_failed")
+    assert drive.result.slot == 2
+    assert drive.result.message == (
+        "checks before the start failed: slot 2 (host2): memlock 64 KiB, expected "
+        "unlimited: RDMA cannot register memory (L12)"
+    )
+    assert drive.result.hint == "ulimit -l unlimited"
+    assert "checks before the start failed: slot 2 (host2)" in drive.reasons[-1]
+
+
+def test_a_run_that_needs_rdma_names_the_node_without() -> None:
+    drive = Drive(make_spec(1, require_rdma=True)).gather()
+    assert (drive.result.code, drive.result.slot) == ("preflight_failed", 0)
+
+
+def test_a_node_that_fails_a_check_is_replaced_by_a_spare() -> None:
+    drive = Drive(make_spec(2, spares=1)).gather(0)
+    drive.join(1, findings=[MEMLOCK])
+    drive.join(2)
+    assert drive.plan() == [0, 2]
+    assert drive.reasons[-1] == (
+        "host2 joined (3 of 3), from 10.0.0.3; slot 1 (host1): memlock 64 KiB, expected "
+        "unlimited: RDMA cannot register memory; the run continues without slot 1 (host1)"
+    )
+    drive.verify().arm()
+    assert (drive.table_slots(), drive.states()) == ([0, 2], ["running", "released", "running"])
+    assert drive.findings("L12") == [("fail", 1)]
+    assert drive.slot(1).problem == (
+        "slot 1 (host1): memlock 64 KiB, expected unlimited: RDMA cannot register memory"
+    )
+
+
+def test_all_failed_checks_are_told_at_once() -> None:
+    drive = Drive(make_spec(4))
+    drive.join(0, facts=Facts(gpus=8, nccl_version="2.21.5"))
+    drive.join(1, findings=[MEMLOCK], facts=Facts(gpus=8, nccl_version="2.21.5"))
+    drive.join(2, facts=Facts(gpus=8, nccl_version="2.19.3"))
+    drive.join(3, findings=[MEMLOCK], facts=Facts(gpus=8, nccl_version="2.21.5"))
+    assert (drive.result.code, drive.result.slot) == ("preflight_failed", 1)
+    assert "slot 1 (host1), slot 3 (host3): memlock" in drive.result.message
+    assert "slot 2 (host2)" in drive.result.message
+    assert "2.19.3" in drive.result.message
+    assert drive.result.hint.startswith("ulimit -l unlimited; ")
+
+
+def test_what_is_nobody_s_fault_ends_a_run_that_could_go_without_its_sick_nodes() -> None:
+    drive = Drive(make_spec(4, least=2))
+    drive.join(0, facts=Facts(gpus=8, nccl_version="2.21.5"))
+    drive.join(1, facts=Facts(gpus=8, nccl_version="2.21.5"))
+    drive.join(2, facts=Facts(gpus=8, nccl_version="2.19.3"))
+    drive.join(3, findings=[MEMLOCK], facts=Facts(gpus=8, nccl_version="2.19.3"))
+    assert (drive.result.code, drive.result.slot) == ("preflight_failed", 3)
+
+
+def test_where_the_nodes_are_split_nobody_is_blamed() -> None:
+    drive = Drive(make_spec())
+    drive.join(0, facts=Facts(gpus=8, nccl_version="2.19.3"))
+    drive.join(1, facts=Facts(gpus=8, nccl_version="2.21.5"))
+    assert (drive.result.code, drive.result.slot) == ("preflight_failed", None)
+
+
+@pytest.mark.parametrize(("strict", "phase"), [(False, "verifying"), (True, "finished")])
+def test_a_warning_is_kept_and_ends_a_strict_run_only(strict: bool, phase: str) -> None:
+    drive = Drive(make_spec(2, strict=strict)).gather(0)
+    drive.join(1, findings=[replace(MEMLOCK, level="warn")])
+    assert (drive.phase, drive.findings("L12")) == (phase, [("warn", 1)])
+
+
+def test_a_check_that_is_skipped_fails_nobody() -> None:
+    drive = Drive(make_spec(3, skip=["L12", "X02"], strict=True))
+    drive.join(0, facts=Facts(gpus=8, nccl_version="2.21.5"))
+    drive.join(1, findings=[MEMLOCK], facts=Facts(gpus=8, nccl_version="2.21.5"))
+    drive.join(2, facts=Facts(gpus=8, nccl_version="2.19.3"))
+    assert (drive.phase, drive.findings("L12")) == ("verifying", [("skipped", 1)])
+    assert drive.findings("X02") == [("skipped", 2)]
+
+
+@pytest.mark.parametrize(
+    ("strict", "skip", "X09"), [(False, ["X08"], [("warn", 2)]), (True, ["X09"], [("skipped", 2)])]
+)
+def test_a_network_that_one_node_lacks_is_not_given_up_in_silence(
+    strict: bool, skip: list[str], X09: list[tuple[str, int]]
+) -> None:
+    drive = Drive(make_spec(3, strict=strict, skip=skip))
+    drive.join(0, addresses=["10.9.0.1", "10.0.0.1"])
+    drive.join(1, addresses=["10.9.0.2", "10.0.0.2"])
+    drive.join(2, addresses=["10.0.0.3"])
+    assert (drive.phase, drive.findings("X09"), drive.plan()) == ("verifying", X09, [0, 1, 2])
+    assert drive.network == "eth1 or eth0 (10.0.0.0/24, Ethernet)"
+
+
+def test_a_strict_run_goes_without_the_node_that_lacks_a_network() -> None:
+    drive = Drive(make_spec(3, strict=True, least=2))
+    drive.join(0, addresses=["10.9.0.1", "10.0.0.1"])
+    drive.join(1, addresses=["10.9.0.2", "10.0.0.2"])
+    drive.join(2, addresses=["10.0.0.3"])
+    assert (drive.findings("X09"), drive.plan()) == ([("warn", 2)], [0, 1])
+    assert drive.network == "eth0 (10.9.0.0/24, Ethernet)"
+
+
+def test_a_strict_run_that_cannot_go_without_it_ends() -> None:
+    drive = Drive(make_spec(3, strict=True))
+    drive.join(0, addresses=["10.9.0.1", "10.0.0.1"])
+    drive.join(1, addresses=["10.9.0.2", "10.0.0.2"])
+    drive.join(2, addresses=["10.0.0.3"])
+    assert (drive.findings("X09"), drive.result.code) == ([("warn", 2)], "preflight_failed")
+    assert drive.result.slot == 2
+    assert (
+        "slot 2 (host2) does not have its own address in eth0 (10.9.0.0/24"
+    ) in drive.result.message
+
+
+def test_the_rank_of_a_spare_closes_up() -> None:
+    drive = Drive(make_spec(2, spares=1)).gather(0)
+    drive.join(1, findings=[MEMLOCK], requested_node=1)
+    drive.join(2, requested_node=2)
+    drive.verify()
+    assert drive.table_slots() == [0, 2]
+
+
+def test_slot_0_has_no_spare() -> None:
+    drive = Drive(make_spec(2, spares=1))
+    drive.join(0, findings=[MEMLOCK])
+    drive.join(1)
+    drive.join(2)
+    assert (drive.result.code, drive.result.slot) == ("preflight_failed", 0)
+
+
+def test_a_sick_spare_is_not_counted_while_a_good_node_may_still_come() -> None:
+    drive = Drive(make_spec(2, spares=1, last_call_seconds=30, join_timeout_seconds=100))
+    drive.news(1, SlotState.QUEUED)
+    drive.gather(0)
+    drive.join(2, findings=[MEMLOCK])
+    drive.wait(30)
+    assert (
+        "the last call ended with 2 nodes; the run waits again for other nodes"
+    ) in drive.reasons[-1]
+    drive.wait(170)
+    assert drive.phase == "gathering"
+    drive.gather(1).verify()
+    assert drive.table_slots() == [0, 1]
+    assert [*node_view(drive.run, drive.now, 2.0).released] == [2]
+
+
+def test_those_who_never_come_in_place_of_a_sick_node_are_waited_for_to_the_join_time_out() -> None:
+    drive = Drive(make_spec(2, spares=1, last_call_seconds=30, join_timeout_seconds=100))
+    drive.gather(0)
+    drive.join(2, findings=[MEMLOCK])
+    drive.wait(95)
+    assert drive.phase == "gathering"
+    drive.wait(40)
+    assert (drive.result.code, drive.result.slot) == ("preflight_failed", 2)
+
+
+def test_a_last_call_that_begins_anew_while_nodes_verify_gathers_again() -> None:
+    drive = Drive(make_spec(6, least=3, strict=True))
+    drive.join(0, addresses=["10.9.0.1", "10.0.0.1"])
+    drive.join(1, addresses=["10.9.0.2", "10.0.0.2"])
+    drive.join(2)
+    drive.join(3)
+    drive.join(4)
+    drive.wait(30)
+    assert drive.phase == "verifying"
+    drive.probe(0)
+    drive.probe(1)
+    drive.probe(2)
+    drive.wait(60)
+    assert (drive.phase, sorted(drive.run.attempt.left_out)) == ("gathering", [])
+    assert "the run waits again for other nodes: " in drive.reasons[-1]
+    drive.wait(0.5)
+    assert (drive.phase, drive.run.attempt.enough_since) == ("gathering", 190.0)
 
 
 def test_of_very_many_failed_checks_the_first_are_told() -> None:
@@ -236,79 +455,193 @@ def test_a_clock_that_is_off_costs_a_strict_run_the_node_or_its_life(spares: int
 # --- spares: who steps in for whom, and who is released -------------------------------------------
 
 
-@stories("""
-a run with a spare takes the first nodes and releases the rest at the go
-    new 2 spares=1
-    "run 'r' was created for 2 nodes and 1 spare"
-    gather -> plan=0,1,2
-    verify -> table=0,1 released=2 verified,verified,verified
-    arm -> running released=2 running,running,released
-    -> 2.problem='it is not needed: enough other nodes have joined'
-    "…; starting torchrun, without slot 2 (host2)"
-    exit 0 0; exit 1 0 -> finished released=2
-    "both nodes ended with exit code 0…"
-several spares are told in the plural
-    new 2 spares=2
-    "run 'r' was created for 2 nodes and 2 spares"
-of a run that ended before the go every node was a part
-    arming 2 spares=1 -> released=2
-    refuse 0 bad_table 'the row of slot 1 was not written by its node' -> finished released=
-a released node may leave
-    running 2 spares=1; leave 2 -> stop=False running,running,left
-    exit 0 0; exit 1 0 -> status=ok
-a released node may end with its worker run
-    running 2 spares=1; news 2 running; news 2 ended; silent 20 2 -> stop=False running,running,left
-    exit 0 0; exit 1 0 -> status=ok
-what a released node says of a program is not heard
-    running 2 spares=1; exit 2 1 -> nothing
-of a split cluster the half of slot 0 is kept when it is enough
-    verifying 4 spares=4; probe 0 1 3 5 7; probe 1 0 2 4 6; probe 2 1 3 5 7; probe 3 0 2 4 6
-    probe 4 1 3 5 7; probe 5 0 2 4 6; probe 6 1 3 5 7; probe 7 0 2 4 6 -> table=0,2,4,6
-a node without a network of the others is replaced by a spare
-    new 2 spares=1; gather 0; join 1 at=fd00::2; join 2; verify -> table=0,2
-a node that does not report is replaced by a spare
-    verifying 2 spares=1 verify_timeout_seconds=60; probe 0; probe 2; wait 61 -> verifying epoch=2
-    -> plan=0,2
-    verify -> table=0,2
-of two nodes on one machine the later is replaced by a spare
-    new 2 spares=1; join 0 at=10.0.0.1|10.0.0.9|10.0.0.9; join 1 at=10.0.0.9|10.0.0.2|10.0.0.9
-    join 2 at=10.0.0.9|10.0.0.9|10.0.0.3; verify -> table=0,1|0,1|0,2
-a spare that never comes is not waited for longer than the last call
-    new 2 spares=1 last_call_seconds=30; gather 0 1
-    waits "2 of 3 nodes (2 nodes and 1 spare) joined; last call, 30 s left"
-    wait 31 -> verifying
-    verify -> table=0,1
-a spare whose worker run ended for good is not waited for
-    new 2 spares=1 submit_retries=0; gather 0 1; news 2 failed detail='no quota' -> verifying
-a lost spare does not touch the table
-    arming 2 spares=1 -> epoch=1
-    leave 2 -> arming epoch=1 2.given_up=True table=0,1
-    "…the run continues without it"
-    arm -> running
-a spare stands in for a node that is lost while arming
-    arming 2 spares=1 submit_retries=0; leave 1 -> verifying released=
-    verify; arm -> table=0,2 running,-,running
-a spare steps in for a node that cannot start
-    arming 2 spares=1; refuse 1 contract 'torchrun is not there' -> arming table=0,2 released=1
-    "…torchrun is not there; the run continues without it"
-    arm -> running,released,running
-a node that could not start does not come back when another cannot either
-    arming 2 spares=2; refuse 1 contract no; refuse 2 hosts no -> table=0,3
-spares step in for several nodes that do not acknowledge
-    arming 3 spares=2 arm_timeout_seconds=20; ack 0; wait 21 -> arming table=0,3,4 released=1,2
-    "…; the run continues without them"
-a spare steps in for a node that does not acknowledge
-    arming 2 spares=1 arm_timeout_seconds=20; ack 0; wait 21 -> arming table=0,2 released=1
-""")
-def test_spares(story: str) -> None:
-    tell(story)
+def test_a_run_with_a_spare_takes_the_first_nodes_and_releases_the_rest_at_the_go() -> None:
+    drive = Drive(make_spec(2, spares=1))
+    assert drive.reasons[-1] == "run 'r' was created for 2 nodes and 1 spare"
+    drive.gather()
+    assert drive.plan() == [0, 1, 2]
+    drive.verify()
+    assert drive.table_slots() == [0, 1]
+    assert [*node_view(drive.run, drive.now, 2.0).released] == [2]
+    assert drive.states() == ["verified", "verified", "verified"]
+    drive.arm()
+    assert (drive.phase, [*node_view(drive.run, drive.now, 2.0).released]) == ("running", [2])
+    assert drive.states() == ["running", "running", "released"]
+    assert drive.slot(2).problem == "it is not needed: enough other nodes have joined"
+    assert drive.reasons[-1].endswith("; starting torchrun, without slot 2 (host2)")
+    drive.exit(0, 0)
+    drive.exit(1, 0)
+    assert (drive.phase, [*node_view(drive.run, drive.now, 2.0).released]) == ("finished", [2])
+    assert drive.result.message.startswith("both nodes ended with exit code 0")
+
+
+def test_several_spares_are_told_in_the_plural() -> None:
+    drive = Drive(make_spec(2, spares=2))
+    assert drive.reasons[-1] == "run 'r' was created for 2 nodes and 2 spares"
+
+
+def test_of_a_run_that_ended_before_the_go_every_node_was_a_part() -> None:
+    drive = in_phase(Phase.ARMING, 2, spares=1)
+    assert [*node_view(drive.run, drive.now, 2.0).released] == [2]
+    drive.refuse(0, "bad_table", "the row of slot 1 was not written by its node")
+    assert (drive.phase, [*node_view(drive.run, drive.now, 2.0).released]) == ("finished", [])
+
+
+def test_a_released_node_may_leave() -> None:
+    drive = in_phase(Phase.RUNNING, 2, spares=1)
+    drive.leave(2)
+    assert (drive.run.stop, drive.states()) == (False, ["running", "running", "left"])
+    drive.exit(0, 0)
+    drive.exit(1, 0)
+    assert drive.result.status == "ok"
+
+
+def test_a_released_node_may_end_with_its_worker_run() -> None:
+    drive = in_phase(Phase.RUNNING, 2, spares=1)
+    drive.news(2, SlotState.RUNNING)
+    drive.news(2, SlotState.ENDED)
+    drive.wait(20, silent=[2])
+    assert (drive.run.stop, drive.states()) == (False, ["running", "running", "left"])
+    drive.exit(0, 0)
+    drive.exit(1, 0)
+    assert drive.result.status == "ok"
+
+
+def test_what_a_released_node_says_of_a_program_is_not_heard() -> None:
+    drive = in_phase(Phase.RUNNING, 2, spares=1)
+    with drive.unchanged():
+        drive.exit(2, 1)
+
+
+def test_of_a_split_cluster_the_half_of_slot_0_is_kept_when_it_is_enough() -> None:
+    drive = in_phase(Phase.VERIFYING, 4, spares=4)
+    drive.probe(0, 1, 3, 5, 7)
+    drive.probe(1, 0, 2, 4, 6)
+    drive.probe(2, 1, 3, 5, 7)
+    drive.probe(3, 0, 2, 4, 6)
+    drive.probe(4, 1, 3, 5, 7)
+    drive.probe(5, 0, 2, 4, 6)
+    drive.probe(6, 1, 3, 5, 7)
+    drive.probe(7, 0, 2, 4, 6)
+    assert drive.table_slots() == [0, 2, 4, 6]
+
+
+def test_a_node_without_a_network_of_the_others_is_replaced_by_a_spare() -> None:
+    drive = Drive(make_spec(2, spares=1)).gather(0)
+    drive.join(1, addresses=["fd00::2"])
+    drive.join(2)
+    drive.verify()
+    assert drive.table_slots() == [0, 2]
+
+
+def test_a_node_that_does_not_report_is_replaced_by_a_spare() -> None:
+    drive = in_phase(Phase.VERIFYING, 2, spares=1, verify_timeout_seconds=60)
+    drive.probe(0)
+    drive.probe(2)
+    drive.wait(61)
+    assert (drive.phase, drive.run.epoch, drive.plan()) == ("verifying", 2, [0, 2])
+    drive.verify()
+    assert drive.table_slots() == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("addresses", "addresses_2", "addresses_3", "table"),
+    [
+        (["10.0.0.1"], ["10.0.0.9"], ["10.0.0.9"], [0, 1]),
+        (["10.0.0.9"], ["10.0.0.2"], ["10.0.0.9"], [0, 1]),
+        (["10.0.0.9"], ["10.0.0.9"], ["10.0.0.3"], [0, 2]),
+    ],
+)
+def test_of_two_nodes_on_one_machine_the_later_is_replaced_by_a_spare(
+    addresses: list[str], addresses_2: list[str], addresses_3: list[str], table: list[int]
+) -> None:
+    drive = Drive(make_spec(2, spares=1))
+    drive.join(0, addresses=addresses)
+    drive.join(1, addresses=addresses_2)
+    drive.join(2, addresses=addresses_3)
+    drive.verify()
+    assert drive.table_slots() == table
+
+
+def test_a_spare_that_never_comes_is_not_waited_for_longer_than_the_last_call() -> None:
+    drive = Drive(make_spec(2, spares=1, last_call_seconds=30)).gather(0, 1)
+    assert reason(drive.run, drive.now) == (
+        "2 of 3 nodes (2 nodes and 1 spare) joined; last call, 30 s left"
+    )
+    drive.wait(31)
+    assert drive.phase == "verifying"
+    drive.verify()
+    assert drive.table_slots() == [0, 1]
+
+
+def test_a_spare_whose_worker_run_ended_for_good_is_not_waited_for() -> None:
+    drive = Drive(make_spec(2, spares=1, submit_retries=0)).gather(0, 1)
+    drive.news(2, SlotState.FAILED, detail="no quota")
+    assert drive.phase == "verifying"
+
+
+def test_a_lost_spare_does_not_touch_the_table() -> None:
+    drive = in_phase(Phase.ARMING, 2, spares=1)
+    assert drive.run.epoch == 1
+    drive.leave(2)
+    assert (drive.phase, drive.run.epoch, drive.slot(2).given_up) == ("arming", 1, True)
+    assert drive.table_slots() == [0, 1]
+    assert drive.reasons[-1].endswith("the run continues without it")
+    drive.arm()
+    assert drive.phase == "running"
+
+
+def test_a_spare_stands_in_for_a_node_that_is_lost_while_arming() -> None:
+    drive = in_phase(Phase.ARMING, 2, spares=1, submit_retries=0)
+    drive.leave(1)
+    assert (drive.phase, [*node_view(drive.run, drive.now, 2.0).released]) == ("verifying", [])
+    drive.verify().arm()
+    assert (drive.table_slots(), drive.states()) == ([0, 2], ["running", "-", "running"])
+
+
+def test_a_spare_steps_in_for_a_node_that_cannot_start() -> None:
+    drive = in_phase(Phase.ARMING, 2, spares=1)
+    drive.refuse(1, "contract", "torchrun is not there")
+    assert (drive.phase, drive.table_slots()) == ("arming", [0, 2])
+    assert [*node_view(drive.run, drive.now, 2.0).released] == [1]
+    assert drive.reasons[-1].endswith("torchrun is not there; the run continues without it")
+    drive.arm()
+    assert drive.states() == ["running", "released", "running"]
+
+
+def test_a_node_that_could_not_start_does_not_come_back_when_another_cannot_either() -> None:
+    drive = in_phase(Phase.ARMING, 2, spares=2)
+    drive.refuse(1, "contract", "no")
+    drive.refuse(2, "hosts", "no")
+    assert drive.table_slots() == [0, 3]
+
+
+def test_spares_step_in_for_several_nodes_that_do_not_acknowledge() -> None:
+    drive = in_phase(Phase.ARMING, 3, spares=2, arm_timeout_seconds=20)
+    drive.ack(0)
+    drive.wait(21)
+    assert (drive.phase, drive.table_slots()) == ("arming", [0, 3, 4])
+    assert [*node_view(drive.run, drive.now, 2.0).released] == [1, 2]
+    assert drive.reasons[-1].endswith("; the run continues without them")
+
+
+def test_a_spare_steps_in_for_a_node_that_does_not_acknowledge() -> None:
+    drive = in_phase(Phase.ARMING, 2, spares=1, arm_timeout_seconds=20)
+    drive.ack(0)
+    drive.wait(21)
+    assert (drive.phase, drive.table_slots()) == ("arming", [0, 2])
+    assert [*node_view(drive.run, drive.now, 2.0).released] == [1]
 
 
 def test_a_node_that_its_peers_do_not_reach_is_replaced_by_a_spare_on_the_first_network() -> None:
-    drive = tell(
-        " new 2 spares=1; offer 2; probe 0 1; probe 1; probe 2 1; probe 0 1; probe 1; probe 2 1\n"
-        " -> table=0,2 released=1"
-    )
+    drive = Drive(make_spec(2, spares=1))
+    drive.offer(2)
+    for _network in range(2):
+        drive.probe(0, 1)
+        drive.probe(1)
+        drive.probe(2, 1)
+    assert drive.table_slots() == [0, 2]
+    assert [*node_view(drive.run, drive.now, 2.0).released] == [1]
     why = (
         f"slot 1 (host1) cannot be reached by the 2 others over {ETH0}: no answer at "
         "10.0.0.2:7001; the other direction works, so most likely a firewall there drops incoming "
@@ -333,7 +666,10 @@ def test_of_very_many_released_nodes_the_first_causes_are_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(views, "_MOST_CAUSES", 2)
-    drive = tell(" new 4 least=1; gather 0; join 1 sick=1; join 2 sick=1; join 3 sick=1; verify")
+    drive = Drive(make_spec(4, least=1)).gather(0)
+    for slot in (1, 2, 3):
+        drive.join(slot, findings=[MEMLOCK])
+    drive.verify()
     view = node_view(drive.run, drive.now, 2.0)
     assert (view.released, list(view.why_released)) == ([1, 2, 3], [1, 2])
 

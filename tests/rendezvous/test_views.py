@@ -8,131 +8,291 @@ import pytest
 
 from rendezvous.run import events
 from rendezvous.run.decision import Outcome
-from rendezvous.run.views import event_line, node_view, reason, reason_and_topic, run_status
+from rendezvous.run.views import (
+    event_line,
+    node_view,
+    reason,
+    reason_and_topic,
+    remaining_seconds,
+    run_status,
+)
 from rendezvous.wire.run import EventLine, NodeState, Phase, RunStatus, SlotState, SlotStatus
 from rendezvous.wire.watch import NodeView
 from rendezvous.wire.words import did_you_mean, time_text
 from tests.support.driver import LAUNCH, Drive, in_phase, make_spec
-from tests.support.stories import stories, tell
 
 
-@stories("""
-of each missing slot it is said what is known of its worker run
-    new 4 join_timeout_seconds=600; gather 0; wait 20; news 1 submitting; news 2 submitting
-    news 2 queued detail=Priority
-    waits "waiting for 3 of 4 nodes, 580 s left: slot 1 being submitted; slot 2 queued (Priority);
-    slot 3 not submitted yet"
-    news 1 submitted; news 3 submitting; wait 60; news 3 unknown detail=QUIRKY; wait 240
-    waits "waiting for 3 of 4 nodes, 300 s left: slot 1 submitted 5 min ago; slot 2 queued 5 min
-    (Priority); slot 3 in an unknown state for 4 min (QUIRKY)"
-a worker run that runs and never calls is told with the address that it is to open
-    new 3 registry=10.0.3.7:29600; gather 0; news 1 submitting; news 2 submitting
-    news 1 running detail=n1; news 2 running detail=n2; wait 29
-    waits "waiting for 2 of 3 nodes, 571 s left: slots 1-2 running for 20 s, not joined yet"
-    wait 1
-    waits "waiting for 2 of 3 nodes, 570 s left: slots 1-2 have been running for 30 s but
-    have not contacted the registry; check that they can reach 10.0.3.7:29600"
-    join 1; wait 30
-    waits "waiting for 1 of 3 nodes, 540 s left: slot 2 has been running for 1 min but has
-    not contacted the registry; check that it can reach 10.0.3.7:29600"
-what is queued has no deadline
-    new; gather 0; news 1 submitting; news 1 queued; wait 9.75
-    waits "waiting for 1 of 2 nodes: slot 1 queued"
-    wait 0.25
-    waits "waiting for 1 of 2 nodes: slot 1 queued 10 s"
-the time of a state begins when it changes and not with new words
-    new; gather 0; news 1 submitting; wait 60; news 1 queued detail=Priority; wait 60
-    news 1 queued detail=Resources -> 1.since=160.0
-    waits "waiting for 1 of 2 nodes: slot 1 queued 1 min (Resources)"
-slots of one state and reason are told together and three kinds at most
-    new 9; gather 0; news 1 submitting; news 2 submitting; news 3 submitting; news 5 submitting
-    news 6 submitting; news 1 queued detail=Quota; news 2 queued detail=Quota
-    news 3 queued detail=Quota; news 6 queued detail=Quota; news 5 queued detail=Priority
-    waits "waiting for 8 of 9 nodes, 600 s left: slots 1-3, 6 queued (Quota); slots 4, 7-8 not
-    submitted yet; slot 5 queued (Priority)"
-    news 2 running; news 3 submitted
-    waits "waiting for 8 of 9 nodes, 600 s left: slots 1, 6 queued (Quota); slot 2 running, not
-    joined yet; slot 3 submitted; and 4 more"
-a slot that was given up is not waited for
-    new 4 least=2 submit_retries=0; gather 0; news 2 failed
-    waits "waiting for 2 of 2:4 nodes, 600 s left: slots 1, 3 not submitted yet"
-a slot whose worker run failed is to be submitted again
-    new; gather 0; news 1 failed detail='no such image'
-    waits "waiting for 1 of 2 nodes, 600 s left: slot 1 waiting to be submitted again"
-where nobody submits a slot is waited for and then never called
-    new 3 managed=False; gather 0
-    waits "waiting for 2 of 3 nodes, 600 s left: slots 1-2 have not joined yet"
-    wait 30
-    waits "waiting for 2 of 3 nodes, 570 s left: slots 1-2 have not contacted the registry;
-    check that they can reach the registry's address"
-the last call is counted down
-    new 4 least=2 last_call_seconds=30; gather 0 1; wait 10
-    waits "2 of 2:4 nodes joined; last call, 20 s left"
-arming names whom it waits for
-    arming; ack 0; wait 2 -> left=58.0
-    waits "waiting for node 1 (host1) to get ready, 58 s left"
-running says on how many nodes and then who failed
-    running 3 -> left=None
-    waits "running on 3 nodes"
-    exit 1 9
-    waits "node 1 (host1) failed: the program ended with exit code 9; the others are being
-    stopped"
-running says who is waited for when others ended well a while ago
-    running 3; exit 1 0; wait 9 -> ending=False
-    waits "running on 3 nodes"
-    wait 1 -> ending=True
-    waits "1 of 3 nodes ended with exit code 0; waiting for node 0 (host0),
-    node 2 (host2) to end for 10 s"
-    exit 0 0 -> ending=False
-    waits "running on 3 nodes"
-    wait 200
-    waits "2 of 3 nodes ended with exit code 0; waiting for node 2 (host2) to end for 3 min"
-    exit 2 1 -> ending=False
-running names the node that was lost
-    running 3; silent 15 2
-    waits "node 2 (host2) was lost: it was silent for 15 s: host, network or agent is down;
-    the others are being stopped"
-a run ends well however long its programs ran
-    running 3; exit 0 0 ran_seconds=11.8; exit 1 0 ran_seconds=12.2; exit 2 0 ran_seconds=3.0
-    waits "all 3 nodes ended with exit code 0"
-a run of one node has no peers and no other nodes
-    new 1 join_timeout_seconds=600; news 0 submitting
-    waits "waiting for the node, 600 s left: slot 0 being submitted"
-    gather 0
-    "host0 joined, from 10.0.0.1"
-    waits "waiting for slot 0 (host0) to report, 60 s left"
-    verify
-    "slot 0 (host0) is verified"
-    arm
-    waits "running on 1 node"
-    wait 12; exit 0 0 ran_seconds=12.0 -> status=ok
-    waits "the node ended with exit code 0"
-the one node that does not report is named
-    new 1 verify_timeout_seconds=60; gather 0; wait 60 -> code=verification_failed
-    "slot 0 (host0) did not report within 60 s, though still connected"
-a registry that doubts itself says so
-    running 4; silent 16 0 1 2 -> running,running,running,running
-    board "most nodes went silent at the same time, so this registry itself may be cut off; it
-    waits; running on 4 nodes"
-a slot that was given up leaves one less to spare
-    new 5 least=3 join_timeout_seconds=60 submit_retries=0; gather 0; news 4 failed; wait 40
-    news 2 submitting; wait 10; news 3 submitting -> left=50.0
-slot 0 counts although the others are enough
-    new 3 least=2 join_timeout_seconds=60; gather 1 2; wait 10 -> left=50.0
-each phase has its own deadline
-    gathering|verifying|arming -> left=600.0|60.0|60.0
-everyone has left once each node has left or is lost
-    running 3 -> everyone_left=False
-    exit 0 5; wait 3; leave 0; leave 1 -> everyone_left=False
-    silent 16 2 -> left,left,lost everyone_left=True
-of a run with a spare the board shows it too
-    new 2 spares=1; gather 0 -> spares=1
-    board "waiting for 2 of 3 nodes (2 nodes and 1 spare), 600 s left: slots 1-2 not submitted yet"
-an empty run has nobody to tell
-    new -> everyone_left=True
-""")
-def test_what_is_said(story: str) -> None:
-    tell(story)
+def test_of_each_missing_slot_it_is_said_what_is_known_of_its_worker_run() -> None:
+    drive = Drive(make_spec(4, join_timeout_seconds=600)).gather(0)
+    drive.wait(20)
+    drive.news(1, SlotState.SUBMITTING)
+    drive.news(2, SlotState.SUBMITTING)
+    drive.news(2, SlotState.QUEUED, detail="Priority")
+    assert reason(drive.run, drive.now) == (
+        "waiting for 3 of 4 nodes, 580 s left: slot 1 being submitted; slot 2 queued "
+        "(Priority); slot 3 not submitted yet"
+    )
+    drive.news(1, SlotState.SUBMITTED)
+    drive.news(3, SlotState.SUBMITTING)
+    drive.wait(60)
+    drive.news(3, SlotState.UNKNOWN, detail="QUIRKY")
+    drive.wait(240)
+    assert reason(drive.run, drive.now) == (
+        "waiting for 3 of 4 nodes, 300 s left: slot 1 submitted 5 min ago; slot 2 queued 5 "
+        "min (Priority); slot 3 in an unknown state for 4 min (QUIRKY)"
+    )
+
+
+def test_a_worker_run_that_runs_and_never_calls_is_told_with_the_address_that_it_is_to_open() -> (
+    None
+):
+    drive = Drive(make_spec(3, registry="10.0.3.7:29600")).gather(0)
+    drive.news(1, SlotState.SUBMITTING)
+    drive.news(2, SlotState.SUBMITTING)
+    drive.news(1, SlotState.RUNNING, detail="n1")
+    drive.news(2, SlotState.RUNNING, detail="n2")
+    drive.wait(29)
+    assert reason(drive.run, drive.now) == (
+        "waiting for 2 of 3 nodes, 571 s left: slots 1-2 running for 20 s, not joined yet"
+    )
+    drive.wait(1)
+    assert reason(drive.run, drive.now) == (
+        "waiting for 2 of 3 nodes, 570 s left: slots 1-2 have been running for 30 s but "
+        "have not contacted the registry; check that they can reach 10.0.3.7:29600"
+    )
+    drive.join(1)
+    drive.wait(30)
+    assert reason(drive.run, drive.now) == (
+        "waiting for 1 of 3 nodes, 540 s left: slot 2 has been running for 1 min but has "
+        "not contacted the registry; check that it can reach 10.0.3.7:29600"
+    )
+
+
+def test_what_is_queued_has_no_deadline() -> None:
+    drive = Drive(make_spec()).gather(0)
+    drive.news(1, SlotState.SUBMITTING)
+    drive.news(1, SlotState.QUEUED)
+    drive.wait(9.75)
+    assert reason(drive.run, drive.now) == "waiting for 1 of 2 nodes: slot 1 queued"
+    drive.wait(0.25)
+    assert reason(drive.run, drive.now) == "waiting for 1 of 2 nodes: slot 1 queued 10 s"
+
+
+def test_the_time_of_a_state_begins_when_it_changes_and_not_with_new_words() -> None:
+    drive = Drive(make_spec()).gather(0)
+    drive.news(1, SlotState.SUBMITTING)
+    drive.wait(60)
+    drive.news(1, SlotState.QUEUED, detail="Priority")
+    drive.wait(60)
+    drive.news(1, SlotState.QUEUED, detail="Resources")
+    assert drive.slot(1).since == 160.0
+    assert reason(drive.run, drive.now) == (
+        "waiting for 1 of 2 nodes: slot 1 queued 1 min (Resources)"
+    )
+
+
+def test_slots_of_one_state_and_reason_are_told_together_and_three_kinds_at_most() -> None:
+    drive = Drive(make_spec(9)).gather(0)
+    drive.news(1, SlotState.SUBMITTING)
+    drive.news(2, SlotState.SUBMITTING)
+    drive.news(3, SlotState.SUBMITTING)
+    drive.news(5, SlotState.SUBMITTING)
+    drive.news(6, SlotState.SUBMITTING)
+    drive.news(1, SlotState.QUEUED, detail="Quota")
+    drive.news(2, SlotState.QUEUED, detail="Quota")
+    drive.news(3, SlotState.QUEUED, detail="Quota")
+    drive.news(6, SlotState.QUEUED, detail="Quota")
+    drive.news(5, SlotState.QUEUED, detail="Priority")
+    assert reason(drive.run, drive.now) == (
+        "waiting for 8 of 9 nodes, 600 s left: slots 1-3, 6 queued (Quota); slots 4, 7-8 "
+        "not submitted yet; slot 5 queued (Priority)"
+    )
+    drive.news(2, SlotState.RUNNING)
+    drive.news(3, SlotState.SUBMITTED)
+    assert reason(drive.run, drive.now) == (
+        "waiting for 8 of 9 nodes, 600 s left: slots 1, 6 queued (Quota); slot 2 running, "
+        "not joined yet; slot 3 submitted; and 4 more"
+    )
+
+
+def test_a_slot_that_was_given_up_is_not_waited_for() -> None:
+    drive = Drive(make_spec(4, least=2, submit_retries=0)).gather(0)
+    drive.news(2, SlotState.FAILED)
+    assert reason(drive.run, drive.now) == (
+        "waiting for 2 of 2:4 nodes, 600 s left: slots 1, 3 not submitted yet"
+    )
+
+
+def test_a_slot_whose_worker_run_failed_is_to_be_submitted_again() -> None:
+    drive = Drive(make_spec()).gather(0)
+    drive.news(1, SlotState.FAILED, detail="no such image")
+    assert reason(drive.run, drive.now) == (
+        "waiting for 1 of 2 nodes, 600 s left: slot 1 waiting to be submitted again"
+    )
+
+
+def test_where_nobody_submits_a_slot_is_waited_for_and_then_never_called() -> None:
+    drive = Drive(make_spec(3, managed=False)).gather(0)
+    assert reason(drive.run, drive.now) == (
+        "waiting for 2 of 3 nodes, 600 s left: slots 1-2 have not joined yet"
+    )
+    drive.wait(30)
+    assert reason(drive.run, drive.now) == (
+        "waiting for 2 of 3 nodes, 570 s left: slots 1-2 have not contacted the registry; "
+        "check that they can reach the registry's address"
+    )
+
+
+def test_the_last_call_is_counted_down() -> None:
+    drive = Drive(make_spec(4, least=2, last_call_seconds=30)).gather(0, 1)
+    drive.wait(10)
+    assert reason(drive.run, drive.now) == "2 of 2:4 nodes joined; last call, 20 s left"
+
+
+def test_arming_names_whom_it_waits_for() -> None:
+    drive = in_phase(Phase.ARMING)
+    drive.ack(0)
+    drive.wait(2)
+    assert remaining_seconds(drive.run, drive.now) == 58.0
+    assert reason(drive.run, drive.now) == "waiting for node 1 (host1) to get ready, 58 s left"
+
+
+def test_running_says_on_how_many_nodes_and_then_who_failed() -> None:
+    drive = in_phase(Phase.RUNNING, 3)
+    assert remaining_seconds(drive.run, drive.now) is None
+    assert reason(drive.run, drive.now) == "running on 3 nodes"
+    drive.exit(1, 9)
+    assert reason(drive.run, drive.now) == (
+        "node 1 (host1) failed: the program ended with exit code 9; the others are being stopped"
+    )
+
+
+def test_running_says_who_is_waited_for_when_others_ended_well_a_while_ago() -> None:
+    drive = in_phase(Phase.RUNNING, 3)
+    drive.exit(1, 0)
+    drive.wait(9)
+    assert not run_status(drive.run, drive.now, drive.leases).ending
+    assert reason(drive.run, drive.now) == "running on 3 nodes"
+    drive.wait(1)
+    assert run_status(drive.run, drive.now, drive.leases).ending
+    assert reason(drive.run, drive.now) == (
+        "1 of 3 nodes ended with exit code 0; waiting for node 0 (host0), node 2 (host2) to"
+        " end for 10 s"
+    )
+    drive.exit(0, 0)
+    assert not run_status(drive.run, drive.now, drive.leases).ending
+    assert reason(drive.run, drive.now) == "running on 3 nodes"
+    drive.wait(200)
+    assert reason(drive.run, drive.now) == (
+        "2 of 3 nodes ended with exit code 0; waiting for node 2 (host2) to end for 3 min"
+    )
+    drive.exit(2, 1)
+    assert not run_status(drive.run, drive.now, drive.leases).ending
+
+
+def test_running_names_the_node_that_was_lost() -> None:
+    drive = in_phase(Phase.RUNNING, 3)
+    drive.wait(15, silent=[2])
+    assert reason(drive.run, drive.now) == (
+        "node 2 (host2) was lost: it was silent for 15 s: host, network or agent is down; "
+        "the others are being stopped"
+    )
+
+
+def test_a_run_ends_well_however_long_its_programs_ran() -> None:
+    drive = in_phase(Phase.RUNNING, 3)
+    drive.exit(0, 0, ran_seconds=11.8)
+    drive.exit(1, 0, ran_seconds=12.2)
+    drive.exit(2, 0, ran_seconds=3.0)
+    assert reason(drive.run, drive.now) == "all 3 nodes ended with exit code 0"
+
+
+def test_a_run_of_one_node_has_no_peers_and_no_other_nodes() -> None:
+    drive = Drive(make_spec(1, join_timeout_seconds=600))
+    drive.news(0, SlotState.SUBMITTING)
+    assert reason(drive.run, drive.now) == (
+        "waiting for the node, 600 s left: slot 0 being submitted"
+    )
+    drive.gather(0)
+    assert drive.reasons[-1] == "host0 joined, from 10.0.0.1"
+    assert reason(drive.run, drive.now) == "waiting for slot 0 (host0) to report, 60 s left"
+    drive.verify()
+    assert drive.reasons[-1] == "slot 0 (host0) is verified"
+    drive.arm()
+    assert reason(drive.run, drive.now) == "running on 1 node"
+    drive.wait(12)
+    drive.exit(0, 0, ran_seconds=12.0)
+    assert drive.result.status == "ok"
+    assert reason(drive.run, drive.now) == "the node ended with exit code 0"
+
+
+def test_the_one_node_that_does_not_report_is_named() -> None:
+    drive = Drive(make_spec(1, verify_timeout_seconds=60)).gather(0)
+    drive.wait(60)
+    assert drive.result.code == "verification_failed"
+    assert drive.result.message == (
+        "slot 0 (host0) did not report within 60 s, though still connected"
+    )
+
+
+def test_a_registry_that_doubts_itself_says_so() -> None:
+    drive = in_phase(Phase.RUNNING, 4)
+    drive.wait(16, silent=[0, 1, 2])
+    assert drive.states() == ["running", "running", "running", "running"]
+    assert run_status(drive.run, drive.now, drive.leases).reason == (
+        "most nodes went silent at the same time, so this registry itself may be cut off; "
+        "it waits; running on 4 nodes"
+    )
+
+
+def test_a_slot_that_was_given_up_leaves_one_less_to_spare() -> None:
+    drive = Drive(make_spec(5, least=3, join_timeout_seconds=60, submit_retries=0)).gather(0)
+    drive.news(4, SlotState.FAILED)
+    drive.wait(40)
+    drive.news(2, SlotState.SUBMITTING)
+    drive.wait(10)
+    drive.news(3, SlotState.SUBMITTING)
+    assert remaining_seconds(drive.run, drive.now) == 50.0
+
+
+def test_slot_0_counts_although_the_others_are_enough() -> None:
+    drive = Drive(make_spec(3, least=2, join_timeout_seconds=60)).gather(1, 2)
+    drive.wait(10)
+    assert remaining_seconds(drive.run, drive.now) == 50.0
+
+
+@pytest.mark.parametrize(
+    ("phase", "left"), [(Phase.GATHERING, 600.0), (Phase.VERIFYING, 60.0), (Phase.ARMING, 60.0)]
+)
+def test_each_phase_has_its_own_deadline(phase: Phase, left: float) -> None:
+    drive = in_phase(phase)
+    assert remaining_seconds(drive.run, drive.now) == left
+
+
+def test_everyone_has_left_once_each_node_has_left_or_is_lost() -> None:
+    drive = in_phase(Phase.RUNNING, 3)
+    assert not run_status(drive.run, drive.now, drive.leases).everyone_left
+    drive.exit(0, 5)
+    drive.wait(3)
+    drive.leave(0)
+    drive.leave(1)
+    assert not run_status(drive.run, drive.now, drive.leases).everyone_left
+    drive.wait(16, silent=[2])
+    assert drive.states() == ["left", "left", "lost"]
+    assert run_status(drive.run, drive.now, drive.leases).everyone_left
+
+
+def test_of_a_run_with_a_spare_the_board_shows_it_too() -> None:
+    drive = Drive(make_spec(2, spares=1)).gather(0)
+    assert run_status(drive.run, drive.now, drive.leases).spares == 1
+    assert run_status(drive.run, drive.now, drive.leases).reason == (
+        "waiting for 2 of 3 nodes (2 nodes and 1 spare), 600 s left: slots 1-2 not submitted yet"
+    )
+
+
+def test_an_empty_run_has_nobody_to_tell() -> None:
+    drive = Drive(make_spec())
+    assert run_status(drive.run, drive.now, drive.leases).everyone_left
 
 
 @pytest.mark.parametrize(

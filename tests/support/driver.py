@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from hypothesis import settings
@@ -24,12 +25,22 @@ from rendezvous.run.joins import decide_join, decide_mismatch, decide_refusal
 from rendezvous.run.leases import SWEEP_SECONDS, Leases
 from rendezvous.run.protocol import decide, due
 from rendezvous.run.state import Node, Run, Slot, create
+from rendezvous.run.views import node_view
 from rendezvous.wire.errors import Mismatch, RequestError
-from rendezvous.wire.node import Candidate, Facts, Job, JoinRequest, Refusal
+from rendezvous.wire.node import Candidate, Facts, Finding, Job, JoinRequest, Refusal
 from rendezvous.wire.peers import peers_of
 from rendezvous.wire.protocol import PROTOCOL
-from rendezvous.wire.reports import AckReport, ExitReport, ProgressReport, RefuseReport, Report
+from rendezvous.wire.reports import (
+    AckReport,
+    DepartReport,
+    ExitReport,
+    LeaveReport,
+    ProgressReport,
+    RefuseReport,
+    Report,
+)
 from rendezvous.wire.run import Limits, NodeState, Phase, Result, RunSpec, SlotNews, SlotState
+from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.verify import Outcome as Outcomes
 from rendezvous.wire.verify import PairProbe, ProbeReport
 from rendezvous.wire.watch import poll_seconds
@@ -40,6 +51,17 @@ FEW = settings(max_examples=examples(100), derandomize=True, deadline=None)
 """Short and the same in every run of the suite."""
 
 LAUNCH = "abcdefgh12345678"
+
+MEMLOCK = Finding(
+    check="L12",
+    level="fail",
+    slot=0,  # whatever it says, it is about the node that says it
+    subject="memlock",
+    value="64 KiB",
+    expected="unlimited",
+    cause="RDMA cannot register memory",
+    fix="ulimit -l unlimited",
+)
 
 
 def sha(text: str) -> str:
@@ -244,8 +266,39 @@ class Drive:
         return self.report(slot, ProgressReport(epoch=self.run.epoch, words=words))
 
     def exit(self, slot: int, code: int, **changes: Any) -> Outcome | None:
-        """The node's program has ended."""
-        return self.report(slot, ExitReport(epoch=self.run.epoch, exit_code=code, **changes))
+        """The node's program has ended; in an earlier `epoch`, if one is named."""
+        epoch = changes.pop("epoch", self.run.epoch)
+        return self.report(slot, ExitReport(epoch=epoch, exit_code=code, **changes))
+
+    def leave(self, slot: int) -> None:
+        """The node's agent goes for good."""
+        self.report(slot, LeaveReport())
+
+    def depart(self, slot: int, seconds: float, why: str) -> Outcome | None:
+        """The node says that it will go in so many seconds."""
+        report = DepartReport(epoch=self.run.epoch, seconds=seconds, words=why)
+        return self.report(slot, report)
+
+    def close(self, slot: int) -> None:
+        """The last connection of the slot's node is closed."""
+        self.leases.heard((slot, 1), self.now, connection=7)
+        self.leases.closed((slot, 1), self.now, 7)
+
+    def offer(self, networks: int) -> None:
+        """Every node joins with an address in so many networks."""
+        for slot in range(len(self.run.slots)):
+            self.join(slot, addresses=[f"10.{net}.0.{slot + 1}" for net in range(networks)])
+
+    def registry_restarts(self) -> None:
+        """The registry comes back on its journal; every node has a full lease."""
+        self.apply(events.Restarted())
+        filled = [slot for slot in self.run.slots if slot.node is not None]
+        self.leases.grant_all([(slot.index, slot.incarnations) for slot in filled], self.now)
+
+    def time_out(self, **trouble: Any) -> None:
+        """The time to join is over, and the registry itself had this trouble meanwhile."""
+        self.now += SWEEP_SECONDS
+        self.apply(events.TimedOut(phase=Phase.GATHERING, **trouble))
 
     def stop(self, *slots: int, code: int = 143) -> None:
         """The programs of these nodes end because they are told to."""
@@ -269,6 +322,17 @@ class Drive:
     def cancel(self, why: str) -> Event | None:
         """What a cancel would change just now."""
         return decide_cancel(self.run, why, self.now, self.leases)
+
+    def cancelled(self) -> None:
+        """A person cancels the run."""
+        self._apply_if(self.cancel("SIGTERM at the launcher"))
+
+    @contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """What happens within changes nothing."""
+        kept = len(self.journal)
+        yield
+        assert len(self.journal) == kept, self.reasons[kept:]
 
     def wait(self, seconds: float, *, silent: Collection[int] = ()) -> None:
         """Let time pass, sweep by sweep; every node but the silent ones keeps polling."""
@@ -318,6 +382,41 @@ class Drive:
         """The run's result; there must be one."""
         assert self.run.result is not None, self.reasons
         return self.run.result
+
+    @property
+    def table(self) -> EndpointTable:
+        """The run's table; there must be one."""
+        assert self.run.table is not None, self.reasons
+        return self.run.table
+
+    def table_slots(self) -> list[int] | None:
+        """The slots of the table in order of their nodes; None where there is no table."""
+        return None if self.run.table is None else [row.slot for row in self.run.table.rows]
+
+    @property
+    def network(self) -> str:
+        """The network of the table, in words; there must be one."""
+        assert self.run.network is not None, self.reasons
+        return self.run.network.words
+
+    def plan(self) -> list[int] | None:
+        """The slots that nodes are to probe."""
+        plan = node_view(self.run, self.now, 2.0).plan
+        return None if plan is None else [peer.slot for peer in plan.peers]
+
+    def findings(self, check: str) -> list[tuple[str, int]]:
+        """The level and the slot of what a check has found."""
+        found = self.run.attempt.findings
+        return [(one.level, one.slot) for one in found if one.check == check]
+
+    def ended(self) -> list[tuple[int, int]]:
+        """The epochs that have ended, with their exit codes."""
+        return [(end.epoch, end.exit_code) for end in self.run.starts.ended]
+
+    def stopping_in(self) -> float:
+        """In how many seconds the programs are stopped because a node goes."""
+        assert self.run.departure is not None, self.reasons
+        return self.run.departure.stop_at - self.now
 
     def slot(self, index: int) -> Slot:
         """A slot of the run."""
