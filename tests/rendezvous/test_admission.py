@@ -6,7 +6,6 @@ import pytest
 
 from rendezvous.run.events import Refused
 from rendezvous.run.joins import decide_mismatch
-from rendezvous.run.views import reason
 from rendezvous.wire.errors import Fenced, Mismatch, RunOver, SlotTaken, TooLate
 from rendezvous.wire.node import Job
 from rendezvous.wire.reports import AckReport, LeaveReport
@@ -118,7 +117,7 @@ def test_who_comes_too_late_for_a_run_that_fails_is_told_of_the_failure() -> Non
     with pytest.raises(RunOver) as refused:
         drive.join(2)
     assert "no node can join it now (slot 2)" in refused.value.message
-    drive.exit(1, 143, stopped=True)
+    drive.stop(1)
     with pytest.raises(RunOver) as refused:
         drive.join(2)
     assert refused.value.message.startswith("run 'r' has ended: ")
@@ -393,7 +392,7 @@ def test_the_same_exit_again_changes_nothing() -> None:
     drive.exit(1, 3)
     with drive.unchanged():
         drive.exit(1, 4)
-    assert "exit code 3" in reason(drive.run, drive.now)
+    assert "exit code 3" in drive.waits()
 
 
 def test_the_same_words_of_progress_again_change_nothing() -> None:
@@ -428,7 +427,7 @@ def test_an_exit_after_the_end_changes_nothing_and_leaving_counts_once() -> None
     drive.exit(0, 3)
     drive.wait(5)
     with drive.unchanged():
-        drive.exit(1, 143, stopped=True)
+        drive.stop(1)
     assert drive.phase == "finished"
     drive.leave(1)
     assert drive.states() == ["exited", "left"]

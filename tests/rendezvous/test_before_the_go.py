@@ -12,7 +12,6 @@ from rendezvous.run.gathering import Recovery, recovery_of
 from rendezvous.run.phases import RULES, Admits, Awaits, PhaseRules
 from rendezvous.run.protocol import launcher_gone
 from rendezvous.run.verifying import GatherMore, Verify, plan_checks
-from rendezvous.run.views import reason
 from rendezvous.wire.errors import Mismatch
 from rendezvous.wire.node import Job
 from rendezvous.wire.run import Limits, Phase, Result, SlotNews, SlotState
@@ -59,9 +58,7 @@ def test_a_worker_run_that_is_preempted_with_no_retry_left_ends_the_run_with_tha
     assert drive.result.code == "preempted"
 
 
-def test_a_worker_run_that_no_other_one_of_its_spec_would_do_better_than_is_not_submitted_again() -> (
-    None
-):
+def test_what_another_worker_run_would_do_no_better_is_not_submitted_again() -> None:
     drive = Drive(make_spec(2)).gather(0)
     drive.news(1, SlotState.SUBMITTING)
     drive.news(1, SlotState.FAILED, cause="scheduler_failed", detail="no rdzv")
@@ -175,9 +172,9 @@ def test_the_cause_of_a_submission_that_fails_is_said_once_before_the_end_and_at
     assert drive.reasons[-1] == (
         "slot 1 failed before the start: its submission failed; it is submitted again"
     )
-    assert reason(drive.run, drive.now).endswith("slot 1 waiting to be submitted again")
+    assert drive.waits().endswith("slot 1 waiting to be submitted again")
     drive.news(1, SlotState.SUBMITTING, 2)
-    assert reason(drive.run, drive.now).endswith("slot 1 being submitted again")
+    assert drive.waits().endswith("slot 1 being submitted again")
     drive.news(1, SlotState.FAILED, 2, detail="no such queue")
     assert (drive.result.exit_code, drive.result.slot) == (83, 1)
     assert drive.result.code == "scheduler_failed"
@@ -442,9 +439,7 @@ def test_what_fails_again_and_again_is_named_before_the_end_and_at_it() -> None:
     drive.news(1, SlotState.SUBMITTING, name="x-1")
     drive.news(1, SlotState.SUBMITTING, detail="the API answered 500")
     assert drive.reasons[-1] == "slot 1 could not be submitted yet: the API answered 500"
-    assert reason(drive.run, drive.now) == (
-        "waiting for 1 of 2 nodes, 5 s left: slot 1 being submitted again"
-    )
+    assert drive.waits() == ("waiting for 1 of 2 nodes, 5 s left: slot 1 being submitted again")
     drive.wait(5)
     assert drive.result.code == "join_timeout"
     assert drive.result.message.endswith(

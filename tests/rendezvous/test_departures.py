@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rendezvous.run.views import node_view, reason
+from rendezvous.run.views import node_view
 from rendezvous.wire.errors import NotFound, RunOver
 from rendezvous.wire.run import Phase
 from rendezvous.wire.watch import DepartureNotice
@@ -19,12 +19,11 @@ def test_a_node_that_goes_at_once_has_all_programs_stopped_at_once() -> None:
         "node 1 (host1) will leave: its agent received SIGTERM; all programs are stopped, "
         "so that they can save their state"
     )
-    assert reason(drive.run, drive.now) == (
+    assert drive.waits() == (
         "node 1 (host1) will leave: its agent received SIGTERM; all programs are being "
         "stopped, so that they can save their state"
     )
-    drive.exit(0, 143, stopped=True)
-    drive.exit(2, 143, stopped=True)
+    drive.stop(0, 2)
     drive.exit(1, 143, leaves=True, message="its agent received SIGTERM")
     assert (drive.result.exit_code, drive.result.slot) == (143, 1)
     assert drive.result.message == (
@@ -37,7 +36,7 @@ def test_a_node_that_goes_at_once_has_all_programs_stopped_at_once() -> None:
 def test_a_program_that_a_signal_ended_on_a_node_that_stays_has_another_hint() -> None:
     drive = in_phase(Phase.RUNNING, 2)
     drive.exit(1, 143)
-    drive.exit(0, 143, stopped=True)
+    drive.stop(0)
     assert drive.result.exit_code == 143
     assert drive.result.hint == (
         "SIGTERM often comes from the scheduler (a time limit, a preemption) or a person; "
@@ -46,7 +45,7 @@ def test_a_program_that_a_signal_ended_on_a_node_that_stays_has_another_hint() -
     drive = in_phase(Phase.RUNNING, 2)
     drive.depart(1, 0, "spot")
     drive.exit(1, 3, leaves=True)
-    drive.exit(0, 143, stopped=True)
+    drive.stop(0)
     assert drive.result.exit_code == 3
     assert drive.result.hint == "see what it wrote before: rdzv logs RUN"
 
@@ -54,7 +53,7 @@ def test_a_program_that_a_signal_ended_on_a_node_that_stays_has_another_hint() -
 def test_the_verdict_waits_for_programs_that_save_their_state() -> None:
     drive = in_phase(Phase.RUNNING, 2, grace_seconds=60)
     drive.depart(1, 0, "its agent received SIGTERM")
-    drive.exit(0, 143, stopped=True)
+    drive.stop(0)
     drive.wait(59)
     assert (drive.phase, drive.run.stop) == ("running", True)
     drive.exit(1, 143, leaves=True, message="its agent received SIGTERM")
@@ -64,7 +63,7 @@ def test_the_verdict_waits_for_programs_that_save_their_state() -> None:
 def test_a_program_that_does_not_end_in_its_grace_is_not_waited_for() -> None:
     drive = in_phase(Phase.RUNNING, 2, grace_seconds=10)
     drive.depart(1, 0, "spot")
-    drive.exit(0, 143, stopped=True)
+    drive.stop(0)
     drive.wait(24.75)
     assert drive.phase == "running"
     drive.wait(0.25)
@@ -103,7 +102,7 @@ def test_programs_are_stopped_in_time_for_their_grace() -> None:
     drive.drain(2, 120, "maintenance")
     assert (drive.phase, drive.run.stop, drive.stopping_in()) == ("running", False, 105.0)
     assert drive.reasons[-1] == "node 2 (host2) will leave in 120 s: drained: maintenance"
-    assert reason(drive.run, drive.now) == (
+    assert drive.waits() == (
         "node 2 (host2) will leave: drained: maintenance; all programs are stopped in 105 "
         "s, so that they can save their state"
     )
@@ -114,9 +113,7 @@ def test_programs_are_stopped_in_time_for_their_grace() -> None:
     assert drive.reasons[-1] == (
         "all programs are stopped, because node 2 (host2) leaves: drained: maintenance"
     )
-    drive.exit(0, 143, stopped=True)
-    drive.exit(1, 143, stopped=True)
-    drive.exit(2, 143, stopped=True)
+    drive.stop(0, 1, 2)
     assert (drive.result.status, drive.result.exit_code) == ("failed", 86)
     assert (drive.result.code, drive.result.slot, drive.result.node) == ("node_lost", 2, 2)
     assert drive.result.message == (
@@ -194,8 +191,7 @@ def test_who_will_go_later_is_still_there() -> None:
     assert not drive.run.stop
     drive.wait(0.25)
     assert drive.run.stop
-    drive.exit(0, 143, stopped=True)
-    drive.exit(2, 143, stopped=True)
+    drive.stop(0, 2)
     assert (drive.result.exit_code, drive.result.slot) == (86, 2)
     assert drive.result.message == (
         "node 2 (host2) was drained: spot, and no node may take its place (--on-node-loss "
@@ -218,7 +214,7 @@ def test_a_program_that_fails_meanwhile_is_the_cause_and_the_departure_is_named(
     drive = in_phase(Phase.RUNNING, 2)
     drive.drain(1, 60, "spot")
     drive.exit(0, 3)
-    drive.exit(1, 143, stopped=True)
+    drive.stop(1)
     assert drive.result.exit_code == 3
     assert drive.result.message == (
         "node 0 (host0) failed: the program ended with exit code 3; node 1 (host1) was "
@@ -229,8 +225,7 @@ def test_a_program_that_fails_meanwhile_is_the_cause_and_the_departure_is_named(
 def test_a_departure_is_no_reason_for_a_restart() -> None:
     drive = in_phase(Phase.RUNNING, 2, max_restarts=3)
     drive.depart(1, 0, "spot")
-    drive.exit(0, 143, stopped=True)
-    drive.exit(1, 143, stopped=True)
+    drive.stop(0, 1)
     assert (drive.result.status, drive.result.code) == ("failed", "node_lost")
 
 
@@ -238,7 +233,7 @@ def test_no_program_starts_again_on_a_node_that_will_go() -> None:
     drive = in_phase(Phase.RUNNING, 2, max_restarts=3)
     drive.drain(1, 60, "spot")
     drive.exit(0, 3)
-    drive.exit(1, 143, stopped=True)
+    drive.stop(1)
     assert (drive.result.status, drive.result.exit_code) == ("failed", 3)
     assert drive.result.message.endswith(
         "; the programs are not started again, because node 1 (host1) leaves the run"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rendezvous.run.views import node_view, run_status
+from rendezvous.run.views import node_view
 from rendezvous.wire.run import Phase, Result, SlotState
 from tests.support.driver import Drive, in_phase, make_spec
 
@@ -70,7 +70,7 @@ def explained(
     drive.news(slot, SlotState.FAILED, generation, explains=True, **said)
     assert drive.run.result == before  # as its nodes have learnt it
     assert node_view(drive.run, drive.now, 2.5).result == before
-    shown = run_status(drive.run, drive.now, drive.leases).result
+    shown = drive.status().result
     return None if shown == before else shown
 
 
@@ -128,7 +128,7 @@ def test_the_first_explanation_stays() -> None:
     drive = lost()
     drive.news(1, SlotState.FAILED, explains=True, **PREEMPTED)
     drive.news(1, SlotState.FAILED, explains=True, **TIMED_OUT)
-    assert run_status(drive.run, drive.now, drive.leases).result == drive.run.explained
+    assert drive.status().result == drive.run.explained
     assert drive.run.explained is not None
     assert drive.run.explained.message.endswith(TAKEN)
 

@@ -53,7 +53,7 @@ def test_where_all_have_ended_well_none_was_stopped() -> None:
 def test_what_a_helper_ends_with_afterwards_is_no_failure() -> None:
     drive = in_phase(Phase.RUNNING, 3, ends_with="node0")
     drive.exit(0, 0)
-    drive.exit(1, 143, stopped=True)
+    drive.stop(1)
     drive.exit(2, 1, rank=3)
     assert (drive.result.status, drive.result.exit_code) == ("ok", 0)
 
@@ -63,7 +63,7 @@ def test_a_helper_that_fails_while_node_0_runs_fails_the_run() -> None:
     drive.exit(2, 7)
     assert (drive.phase, drive.run.stop) == ("running", True)
     drive.exit(0, 0, stopped=True)
-    drive.exit(1, 143, stopped=True)
+    drive.stop(1)
     assert (drive.result.status, drive.result.exit_code, drive.result.slot) == ("failed", 7, 2)
     assert drive.result.code == "program_failed"
     assert drive.result.message == "node 2 (host2) failed: the program ended with exit code 7"
@@ -75,7 +75,7 @@ def test_a_helper_that_failed_before_node_0_ended_is_a_failure() -> None:
     drive.exit(2, 7, age_seconds=2)
     drive.exit(0, 0, age_seconds=1.5)
     assert drive.phase == "running"
-    drive.exit(1, 143, stopped=True)
+    drive.stop(1)
     assert (drive.result.status, drive.result.exit_code, drive.result.slot) == ("failed", 7, 2)
     assert drive.result.message == (
         "node 2 (host2) failed: the program ended with exit code 7; node 0 (host0) had "
@@ -125,7 +125,7 @@ def test_a_verdict_waits_for_node_0_no_longer_than_for_its_grace_and_its_end() -
 def test_a_verdict_waits_for_no_other_node() -> None:
     drive = in_phase(Phase.RUNNING, 3, ends_with="node0", verdict_seconds=2)
     drive.exit(1, 1)
-    drive.exit(0, 143, stopped=True)
+    drive.stop(0)
     drive.wait(2.5)
     assert (drive.result.status, drive.result.exit_code) == ("failed", 1)
 
@@ -135,7 +135,7 @@ def test_node_0_that_was_stopped_has_come_to_no_good_end() -> None:
     drive.restart("now")
     drive.exit(0, 0, stopped=True)
     assert drive.phase == "running"
-    drive.exit(1, 143, stopped=True)
+    drive.stop(1)
     assert drive.phase == "arming"
 
 
@@ -143,7 +143,7 @@ def test_node_0_that_fails_is_the_cause() -> None:
     drive = in_phase(Phase.RUNNING, 2, ends_with="node0")
     drive.exit(0, 3)
     assert (drive.phase, drive.run.stop) == ("running", True)
-    drive.exit(1, 143, stopped=True)
+    drive.stop(1)
     assert (drive.result.status, drive.result.exit_code, drive.result.slot) == ("failed", 3, 0)
 
 
@@ -171,7 +171,7 @@ def test_a_helper_that_is_lost_while_node_0_runs_is_replaced() -> None:
         fence_timeout_seconds=20,
     )
     drive.leave(1)
-    drive.exit(0, 143, stopped=True)
+    drive.stop(0)
     assert drive.phase == "gathering"
 
 

@@ -62,7 +62,7 @@ def test_what_another_version_has_noted_is_nothing_that_is_known() -> None:
     for data, known in both:
         drive.apply(events.Noted(feature="weather", words="it was looked at", data=data))
         assert data_of(drive.run, "weather", Weather) == known
-        assert run_status(drive.run, drive.now, drive.leases).features == {"weather": data}
+        assert drive.status().features == {"weather": data}
     drive.apply(events.Noted(feature="weather", words="it is over"))
     assert drive.run.notes == {}
 

@@ -13,7 +13,6 @@ from rendezvous.proof.origins import (
     origin_of,
     words_of_origin,
 )
-from rendezvous.run.views import run_status
 from rendezvous.wire.node import JoinRequest
 from rendezvous.wire.types import parse_address
 from tests.support.driver import Drive, make_candidate, make_join, make_spec
@@ -94,6 +93,6 @@ def test_joined_from_tells_where_a_node_came_from(
     drive = Drive(make_spec(3))
     drive.join(1, source=source, here=here)
     assert words in drive.reasons[-1]
-    status = run_status(drive.run, drive.now, drive.leases).slots[1]
+    status = drive.status().slots[1]
     assert (status.address, status.source) == (address, source)
     assert parse_address(status.address)

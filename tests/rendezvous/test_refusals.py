@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from rendezvous.run import refusals
-from rendezvous.run.views import reason, run_status
 from rendezvous.wire.errors import Fenced, Mismatch, RunOver, SlotTaken, TooLate
 from rendezvous.wire.reports import LeaveReport
 from rendezvous.wire.run import Phase, SlotState
@@ -48,8 +47,8 @@ def test_a_second_node_for_a_slot_is_kept_and_told_everywhere() -> None:
     drive.ask(2, source="192.0.2.7", **TWIN)
     via = ASKS.replace("10.0.0.9", "10.0.0.9, from 192.0.2.7")
     assert drive.reasons[-1] == via
-    assert reason(drive.run, drive.now).endswith(f"slot 1 has not joined yet; {via}")
-    (told,) = run_status(drive.run, drive.now, drive.leases).refused
+    assert drive.waits().endswith(f"slot 1 has not joined yet; {via}")
+    (told,) = drive.status().refused
     assert (told.slot, told.hostname, told.address) == (2, "twin", "10.0.0.9")
     assert (told.source, told.holder, told.code) == (
         "192.0.2.7",
@@ -223,7 +222,7 @@ def test_a_late_duplicate_is_kept_and_harms_nobody() -> None:
     assert isinstance(refused, RunOver)
     assert kept(drive) == [(2, "twin", 1)]
     assert drive.outcomes[-1].usual
-    assert reason(drive.run, drive.now) == "running on 3 nodes"
+    assert drive.waits() == "running on 3 nodes"
     for slot in (0, 1, 2):
         drive.exit(slot, 0)
     assert drive.result.status == "ok"
@@ -262,7 +261,7 @@ def test_an_older_worker_run_is_kept() -> None:
     assert isinstance(drive.ask(1), Fenced)
     assert kept(drive) == [(1, "host1", 1)]
     assert "host1 (10.0.0.2) asked for slot 1 and was refused: slot 1 belongs to a n" in (
-        reason(drive.run, drive.now)
+        drive.waits()
     )
 
 
@@ -307,7 +306,7 @@ def test_a_surplus_node_ends_nothing() -> None:
     drive.join(1)
     assert drive.phase is Phase.VERIFYING
     drive.wait(20.0)
-    assert "NODE_RANK" not in reason(drive.run, drive.now)
+    assert "NODE_RANK" not in drive.waits()
 
 
 def test_a_refusal_without_a_slot_is_not_one_of_slot_0() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rendezvous.run.views import node_view, run_status
+from rendezvous.run.views import node_view
 from rendezvous.wire.errors import Cause, Fenced, SlotTaken, TooLate
 from rendezvous.wire.node import Finding
 from rendezvous.wire.reports import LeaveReport
@@ -66,7 +66,7 @@ def lose(drive: Drive, slot: int, *, closed: bool = True) -> None:
 
 
 def status_of(drive: Drive, slot: int) -> SlotStatus:
-    return run_status(drive.run, drive.now, drive.leases).slots[slot]
+    return drive.status().slots[slot]
 
 
 def go_on(drive: Drive) -> Drive:
@@ -549,7 +549,7 @@ def test_a_silent_node_holds_the_go_until_its_fence() -> None:
         in node_view(drive.run, drive.now, 2.0).reason
     )
     assert not status_of(drive, 2).fenced
-    status = run_status(drive.run, drive.now, drive.leases)
+    status = drive.status()
     assert status.remaining_seconds == silent_from + FENCE - drive.now
     drive.wait(silent_from + FENCE - drive.now - 0.25, silent=[2])
     assert phase(drive) is Phase.ARMING

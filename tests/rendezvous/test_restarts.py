@@ -9,7 +9,7 @@ import pytest
 from rendezvous.run import events
 from rendezvous.run.first_cause import cause_of_late
 from rendezvous.run.restarts import alike
-from rendezvous.run.views import node_view, reason, remaining_seconds, run_status
+from rendezvous.run.views import node_view, remaining_seconds
 from rendezvous.wire.errors import Mismatch, RunOver, TooLate
 from rendezvous.wire.reports import ExitReport
 from rendezvous.wire.run import Phase, RestartFacts, SlotState
@@ -22,12 +22,11 @@ def test_all_start_again_on_the_next_table_once_nothing_runs_any_more() -> None:
     assert [slot.its_node.number for slot in drive.run.of_table()] == [0, 1, 2]
     drive.exit(1, 3, rank=1)
     assert (drive.phase, drive.run.stop) == ("running", True)
-    drive.exit(0, 143, stopped=True)
-    drive.exit(2, 143, stopped=True)
+    drive.stop(0, 2)
     assert (drive.phase, drive.run.stop, drive.run.epoch) == ("arming", False, 2)
     assert (drive.run.starts.used, drive.ended(), drive.table.master_port) == (1, [(1, 3)], 29501)
     assert [slot.its_node.number for slot in drive.run.of_table()] == [0, 1, 2]
-    assert reason(drive.run, drive.now) == (
+    assert drive.waits() == (
         "waiting for node 0 (host0), node 1 (host1), node 2 (host2) to end the program of "
         "epoch 1 and get ready again, 85 s left"
     )
@@ -44,7 +43,7 @@ def test_all_start_again_on_the_next_table_once_nothing_runs_any_more() -> None:
 def test_who_has_not_reported_by_the_verdict_is_waited_for_by_the_acknowledgement() -> None:
     drive = in_phase(Phase.RUNNING, 3, max_restarts=2, verdict_seconds=2)
     drive.exit(1, 3)
-    drive.exit(0, 143, stopped=True)
+    drive.stop(0)
     drive.wait(1.75)
     assert drive.phase == "running"
     drive.wait(0.25)
@@ -63,7 +62,7 @@ def test_the_time_to_arm_again_has_the_grace_in_it() -> None:
         Phase.RUNNING, 2, max_restarts=1, arm_timeout_seconds=10, grace_seconds=7, verdict_seconds=0
     )
     drive.exit(1, 1)
-    drive.exit(0, 143, stopped=True)
+    drive.stop(0)
     assert (drive.phase, remaining_seconds(drive.run, drive.now)) == ("arming", 32.0)
     drive.wait(31.75)
     assert drive.phase == "arming"
@@ -78,7 +77,7 @@ def test_the_time_to_arm_again_has_the_grace_in_it() -> None:
 def test_without_restarts_the_first_failure_ends_the_run_as_ever() -> None:
     drive = in_phase(Phase.RUNNING, 2)
     drive.exit(1, 3)
-    drive.exit(0, 143, stopped=True)
+    drive.stop(0)
     assert (drive.result.status, drive.result.exit_code, drive.ended()) == ("failed", 3, [])
     assert drive.result.message == "node 1 (host1) failed: the program ended with exit code 3"
 
@@ -86,11 +85,11 @@ def test_without_restarts_the_first_failure_ends_the_run_as_ever() -> None:
 def test_when_restarts_are_used_up_it_says_so() -> None:
     drive = in_phase(Phase.RUNNING, 2, max_restarts=1)
     drive.exit(1, 3, tail=["one"])
-    drive.exit(0, 143, stopped=True)
+    drive.stop(0)
     drive.arm()
     drive.wait(40)
     drive.exit(0, 4)
-    drive.exit(1, 143, stopped=True)
+    drive.stop(1)
     assert (drive.result.status, drive.result.exit_code, drive.ended()) == ("failed", 4, [(1, 3)])
     assert drive.result.message == (
         "node 0 (host0) failed: the program ended with exit code 4; the only restart is used up"
@@ -123,7 +122,7 @@ def test_a_port_that_a_person_has_chosen_stays() -> None:
     drive = in_phase(Phase.RUNNING, 2, max_restarts=1, master_port=4000)
     assert drive.table.master_port == 4000
     drive.exit(1, 1)
-    drive.exit(0, 143, stopped=True)
+    drive.stop(0)
     assert (drive.phase, drive.table.master_port) == ("arming", 4000)
 
 
@@ -144,7 +143,7 @@ def test_the_first_restart_comes_at_once_and_the_next_ones_wait_for_longer_and_l
     drive.exit(0, 2)
     assert (drive.phase, remaining_seconds(drive.run, drive.now)) == ("restarting", 1.0)
     assert drive.run.starts.ended[-1].then == "restart 2 of 9 after 1 s"
-    assert reason(drive.run, drive.now) == (
+    assert drive.waits() == (
         "node 0 (host0) failed: the program ended with exit code 2; restart 2 of 9 after 1 "
         "s, 1 s left"
     )
@@ -205,12 +204,12 @@ def test_the_same_end_twice_within_30_s_is_not_started_a_third_time() -> None:
     drive = in_phase(Phase.RUNNING, 2, max_restarts=9)
     drive.wait(3)
     drive.exit(1, 1, tail=["at 0x7f1 step 3"])
-    drive.exit(0, 143, stopped=True)
+    drive.stop(0)
     assert drive.phase == "arming"
     drive.arm()
     drive.wait(4)
     drive.exit(0, 1, tail=["at 0x8aa step 4"])
-    drive.exit(1, 143, stopped=True)
+    drive.stop(1)
     assert (drive.result.status, drive.result.exit_code) == ("failed", 1)
     assert drive.run.starts.used == 1
     assert drive.result.message == (
@@ -243,30 +242,22 @@ def test_the_same_end_beyond_another_step_is_started_again() -> None:
     assert drive.phase == "arming"
 
 
-@pytest.mark.parametrize(
-    ("code", "words"),
-    [
-        (
-            126,
-            ": the program ended with exit code 126; exit code 126 means that it cannot be started; it is not started again",
-        ),
-        (
-            127,
-            ": the program ended with exit code 127; exit code 127 means that it cannot be started; it is not started again",
-        ),
-    ],
-)
-def test_what_cannot_be_started_or_read_is_not_started_again(code: int, words: str) -> None:
+@pytest.mark.parametrize("code", [126, 127])
+def test_what_cannot_be_started_or_read_is_not_started_again(code: int) -> None:
     drive = in_phase(Phase.RUNNING, 1, max_restarts=9)
     drive.wait(2)
     drive.exit(0, code)
     assert (drive.result.status, drive.result.exit_code) == ("failed", code)
-    assert drive.result.message.endswith(words)
+    assert drive.result.message.endswith(
+        f": the program ended with exit code {code}; exit code {code} means that it cannot be "
+        "started; it is not started again"
+    )
 
 
-def test_a_mistake_of_python_s_is_not_started_again() -> None:
+@pytest.mark.parametrize("line", ["SyntaxError: no", "ModuleNotFoundError: no"])
+def test_a_mistake_of_python_s_is_not_started_again(line: str) -> None:
     drive = in_phase(Phase.RUNNING, 1, max_restarts=9)
-    drive.exit(0, 1, tail=["SyntaxError: no|ModuleNotFoundError: no"])
+    drive.exit(0, 1, tail=[line])
     assert drive.result.status == "failed"
     assert drive.result.message.endswith("not pass by itself; it is not started again")
 
@@ -344,7 +335,7 @@ def test_progress_that_only_a_program_knows_that_is_late_to_end_counts_as_well()
 def test_a_lost_node_ends_the_run_although_restarts_are_left() -> None:
     drive = in_phase(Phase.RUNNING, 3, max_restarts=9)
     drive.wait(16, silent=[2])
-    drive.exit(0, 143, stopped=True)
+    drive.stop(0)
     drive.exit(1, 1)
     assert (drive.result.status, drive.result.exit_code, drive.result.slot) == ("failed", 86, 2)
     assert drive.result.message == (
@@ -357,8 +348,7 @@ def test_a_node_that_is_lost_while_the_others_stop_ends_the_run() -> None:
     drive = in_phase(Phase.RUNNING, 3, max_restarts=9)
     drive.exit(1, 1)
     drive.leave(1)
-    drive.exit(0, 143, stopped=True)
-    drive.exit(2, 143, stopped=True)
+    drive.stop(0, 2)
     assert (drive.result.status, drive.result.exit_code) == ("failed", 1)
     assert drive.result.message.endswith(
         "exit code 1; the programs are not started again, because it has left the run"
@@ -368,7 +358,7 @@ def test_a_node_that_is_lost_while_the_others_stop_ends_the_run() -> None:
 def test_a_node_that_is_told_to_end_is_lost() -> None:
     drive = in_phase(Phase.RUNNING, 2, max_restarts=9)
     drive.exit(1, 143, leaves=True, message="its agent received SIGTERM")
-    drive.exit(0, 143, stopped=True)
+    drive.stop(0)
     assert (drive.result.status, drive.result.exit_code) == ("failed", 143)
     assert drive.result.message.endswith(
         "; the programs are not started again, because it leaves the run"
@@ -378,7 +368,7 @@ def test_a_node_that_is_told_to_end_is_lost() -> None:
 def test_a_failure_of_the_node_itself_is_none_of_the_program() -> None:
     drive = in_phase(Phase.RUNNING, 2, max_restarts=9)
     drive.exit(1, 87, by_agent=True, message="no RDMA")
-    drive.exit(0, 143, stopped=True)
+    drive.stop(0)
     assert (drive.result.status, drive.result.exit_code) == ("failed", 87)
     assert drive.result.message == (
         "node 1 (host1) failed: no RDMA; the programs are not started again, because this "
@@ -389,8 +379,7 @@ def test_a_failure_of_the_node_itself_is_none_of_the_program() -> None:
 def test_a_node_that_is_lost_before_it_has_armed_again_ends_the_run() -> None:
     drive = in_phase(Phase.RUNNING, 3, max_restarts=9)
     drive.exit(1, 1)
-    drive.exit(0, 143, stopped=True)
-    drive.exit(2, 143, stopped=True)
+    drive.stop(0, 2)
     drive.wait(16, silent=[2])
     assert (drive.result.status, drive.result.code) == ("failed", "node_lost")
     assert drive.result.message == (
@@ -402,11 +391,11 @@ def test_a_node_that_is_lost_before_it_has_armed_again_ends_the_run() -> None:
 def test_a_node_that_is_lost_while_the_run_waits_ends_it() -> None:
     drive = in_phase(Phase.RUNNING, 2, max_restarts=9)
     drive.exit(1, 1)
-    drive.exit(0, 143, stopped=True)
+    drive.stop(0)
     drive.arm()
     drive.wait(1)
     drive.exit(1, 2)
-    drive.exit(0, 143, stopped=True)
+    drive.stop(0)
     assert drive.phase == "restarting"
     drive.leave(1)
     assert (drive.result.status, drive.result.code) == ("failed", "node_lost")
@@ -415,7 +404,7 @@ def test_a_node_that_is_lost_while_the_run_waits_ends_it() -> None:
 def test_the_scheduler_alone_does_not_say_that_a_node_is_lost() -> None:
     drive = in_phase(Phase.RUNNING, 2, max_restarts=9)
     drive.exit(1, 1)
-    drive.exit(0, 143, stopped=True)
+    drive.stop(0)
     drive.news(1, SlotState.ENDED)
     assert drive.phase == "arming"
 
@@ -425,7 +414,7 @@ def test_a_newer_worker_run_of_the_same_slot_proves_itself_before_the_programs_s
 ):
     drive = in_phase(Phase.RUNNING, 2, max_restarts=9)
     drive.exit(1, 1)
-    drive.exit(0, 143, stopped=True)
+    drive.stop(0)
     assert drive.phase == "arming"
     drive.join(0, 2)
     assert (drive.phase, drive.run.epoch) == ("verifying", 3)
@@ -439,11 +428,11 @@ def test_a_newer_worker_run_of_the_same_slot_proves_itself_before_the_programs_s
 def test_a_newer_worker_run_may_come_while_the_run_waits() -> None:
     drive = in_phase(Phase.RUNNING, 2, max_restarts=9)
     drive.exit(1, 1)
-    drive.exit(0, 143, stopped=True)
+    drive.stop(0)
     drive.arm()
     drive.wait(1)
     drive.exit(1, 2)
-    drive.exit(0, 143, stopped=True)
+    drive.stop(0)
     drive.join(0, 2)
     assert drive.phase == "restarting"
     drive.wait(1)
@@ -461,7 +450,7 @@ def test_who_was_not_there_at_the_first_start_stays_out() -> None:
     drive.exit(1, 1)
     with pytest.raises(TooLate):
         drive.join(2)
-    drive.exit(0, 143, stopped=True)
+    drive.stop(0)
     assert drive.phase == "arming"
     with pytest.raises(TooLate):
         drive.join(2)
@@ -496,11 +485,10 @@ def test_somebody_may_have_the_programs_start_again_and_that_is_not_counted() ->
     drive.restart("new weights")
     assert (drive.phase, drive.run.stop) == ("running", True)
     assert drive.run.starts.asked == "new weights"
-    assert reason(drive.run, drive.now) == "restart requested: new weights; stopping the programs"
+    assert drive.waits() == "restart requested: new weights; stopping the programs"
     with drive.unchanged():
         drive.restart("new weights")
-    drive.exit(0, 143, stopped=True)
-    drive.exit(1, 143, stopped=True)
+    drive.stop(0, 1)
     assert (drive.phase, drive.run.starts.used, drive.run.starts.asked) == ("arming", 0, "")
     assert drive.run.starts.ended[-1].then == "restart requested: new weights"
     with drive.unchanged():
@@ -513,19 +501,15 @@ def test_who_gives_no_reason_has_them_start_again_all_the_same() -> None:
     assert (drive.phase, drive.run.stop, drive.run.starts.asked) == ("running", True, "asked for")
     with drive.unchanged():
         drive.restart("now")
-    drive.exit(0, 143, stopped=True)
-    drive.exit(1, 143, stopped=True)
+    drive.stop(0, 1)
     assert drive.phase == "arming"
     assert drive.run.starts.ended[-1].then == "restart requested: asked for"
 
 
-def test_programs_that_were_stopped_have_not_ended_well_though_the_journal_of_an_older_rdzv_has_no_reason() -> (
-    None
-):
+def test_programs_that_an_older_rdzv_stopped_without_a_reason_have_not_ended_well() -> None:
     drive = in_phase(Phase.RUNNING, 2)
     drive.apply(events.RestartAsked(reason=""))
-    drive.exit(0, 143, stopped=True)
-    drive.exit(1, 143, stopped=True)
+    drive.stop(0, 1)
     assert (drive.result.status, drive.result.exit_code) == ("cancelled", 84)
     assert drive.result.code == "cancelled"
     assert drive.result.message == (
@@ -620,8 +604,7 @@ def test_who_leaves_while_the_programs_are_stopped_for_a_restart_by_hand_has_lef
     drive.restart("now")
     drive.exit(1, 143, stopped=True, leaves=True)
     drive.leave(1)
-    drive.exit(0, 143, stopped=True)
-    drive.exit(2, 143, stopped=True)
+    drive.stop(0, 2)
     assert (drive.result.status, drive.result.code) == ("failed", "node_lost")
     assert (drive.result.exit_code, drive.result.slot) == (86, 1)
     assert drive.result.message == (
@@ -647,7 +630,7 @@ def test_nor_is_one_that_has_led_the_others_and_has_ended_well() -> None:
     drive = in_phase(Phase.RUNNING, 2, led=True)
     drive.restart("now")
     drive.exit(1, 0)
-    drive.exit(0, 143, stopped=True)
+    drive.stop(0)
     assert drive.phase == "arming"
 
 
@@ -673,7 +656,7 @@ def test_what_followed_a_failure_that_was_told_late_is_not_how_the_epoch_ended()
     drive.arm()
     drive.wait(3)
     drive.exit(1, 134)
-    drive.exit(0, 143, stopped=True)
+    drive.stop(0)
     assert (drive.phase, drive.run.starts.used) == ("restarting", 2)
 
 
@@ -697,11 +680,11 @@ def test_a_report_of_an_epoch_before_does_not_end_the_next_one() -> None:
 def test_after_a_restart_of_the_registry_everything_goes_on() -> None:
     drive = in_phase(Phase.RUNNING, 2, max_restarts=9)
     drive.exit(1, 1)
-    drive.exit(0, 143, stopped=True)
+    drive.stop(0)
     drive.arm()
     drive.wait(1)
     drive.exit(1, 2)
-    drive.exit(0, 143, stopped=True)
+    drive.stop(0)
     drive.registry_restarts()
     assert drive.phase == "restarting"
     drive.wait(1)
@@ -716,11 +699,11 @@ def test_what_nodes_and_people_see_of_it() -> None:
     before = node_view(drive.run, drive.now, 2.0)
     assert before.restarts == RestartFacts(max_restarts=3)
     drive.exit(1, 9)
-    drive.exit(0, 143, stopped=True)
+    drive.stop(0)
     words = "node 1 (host1) failed: the program ended with exit code 9"
     view = node_view(drive.run, drive.now, 2.0)
     assert view.restarts == RestartFacts(restarts=1, max_restarts=3, last_failure=words)
-    status = run_status(drive.run, drive.now, drive.leases)
+    status = drive.status()
     assert (status.restarts, status.max_restarts) == (1, 3)
     (end,) = status.ended
     assert (end.epoch, end.node, end.hostname, end.then) == (

@@ -56,20 +56,20 @@ def test_a_device_that_fails_again_after_something_else_has_failed_is_not_the_se
     drive = in_phase(Phase.RUNNING, 2, max_restarts=9)
     drive.wait(61)
     drive.exit(1, 1, tail=["CUDA error: uncorrectable ECC error encountered"])
-    drive.exit(0, 143, stopped=True)
+    drive.stop(0)
     drive.arm()
     drive.wait(61)
     drive.exit(0, 3)
-    drive.exit(1, 143, stopped=True)
+    drive.stop(1)
     drive.arm()
     drive.wait(61)
     drive.exit(1, 1, tail=["CUDA error: uncorrectable ECC error encountered"])
-    drive.exit(0, 143, stopped=True)
+    drive.stop(0)
     assert (drive.phase, drive.run.starts.used) == ("arming", 3)
     drive.arm()
     drive.wait(61)
     drive.exit(1, 1, tail=["CUDA error: uncorrectable ECC error encountered"])
-    drive.exit(0, 143, stopped=True)
+    drive.stop(0)
     assert drive.result.status == "failed"
     assert drive.result.message.endswith(
         "has failed twice because of its device; it is not started again"
@@ -80,11 +80,11 @@ def test_the_device_of_another_node_is_another_one() -> None:
     drive = in_phase(Phase.RUNNING, 2, max_restarts=9)
     drive.wait(61)
     drive.exit(1, 1, tail=["CUDA error: uncorrectable ECC error encountered"])
-    drive.exit(0, 143, stopped=True)
+    drive.stop(0)
     drive.arm()
     drive.wait(61)
     drive.exit(0, 1, tail=["CUDA error: uncorrectable ECC error encountered"])
-    drive.exit(1, 143, stopped=True)
+    drive.stop(1)
     assert (drive.phase, drive.run.starts.used) == ("arming", 2)
 
 
@@ -199,7 +199,7 @@ def test_a_standby_has_no_problem_at_any_go() -> None:
         assert standby.problem == ""
         lost = next(slot.index for slot in drive.run.of_table() if slot.index)
         drive.report(lost, LeaveReport())
-        drive.exit(0, 143, stopped=True)
+        drive.stop(0)
         drive.wait(0.5)
         drive.verify().arm()
         join(drive, lost, generation)

@@ -15,7 +15,7 @@ from rendezvous.registry.questions import Questions, nodes_of
 from rendezvous.run import departures, fences, worlds
 from rendezvous.run.placement import Placed
 from rendezvous.run.state import who
-from rendezvous.run.views import node_view, run_status
+from rendezvous.run.views import node_view
 from rendezvous.wire.last_words import LastWords, RankText, RunLastWords
 from rendezvous.wire.log_view import RunView, ViewPart, ViewPost, ViewRequest
 from rendezvous.wire.question import Answer, Answers, NodeAnswer
@@ -73,7 +73,7 @@ def test_the_generations_of_a_table_are_those_of_its_rows() -> None:
 
 def test_what_a_person_sees_of_each_slot() -> None:
     drive = skewed()
-    status = run_status(drive.run, drive.now, drive.leases)
+    status = drive.status()
     assert [
         (s.slot, s.node, s.generation, s.incarnation, s.hostname, s.nproc_per_node)
         for s in status.slots
@@ -93,7 +93,7 @@ def test_a_departure_is_that_of_a_slot_and_told_with_its_rank(slot: int) -> None
     assert notice is not None
     assert (notice.slot, notice.node) == (slot, RANKS[slot])
     assert node_view(drive.run, drive.now, 2.0).notice == notice
-    status = run_status(drive.run, drive.now, drive.leases)
+    status = drive.status()
     assert status.reason.startswith(f"{words(slot)} will leave: its machine goes")
 
 

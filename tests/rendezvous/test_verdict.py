@@ -26,8 +26,7 @@ def test_a_failing_program_stops_the_others_and_is_named() -> None:
     drive = in_phase(Phase.RUNNING, 3)
     drive.exit(1, 137, rank=1, message="out of memory?", tail=["last words"], log="/l")
     assert (drive.phase, drive.run.stop) == ("running", True)
-    drive.exit(0, 143, stopped=True)
-    drive.exit(2, 143, stopped=True)
+    drive.stop(0, 2)
     assert (drive.result.status, drive.result.exit_code) == ("failed", 137)
     assert (drive.result.code, drive.result.slot, drive.result.node) == ("program_failed", 1, 1)
     assert (drive.result.hostname, drive.result.rank) == ("host1", 1)
@@ -47,7 +46,7 @@ def test_what_rdzv_itself_says_of_a_failure_is_not_the_programs_last_output() ->
     drive.exit(
         1, 3, tail=["last words", "rdzv: SIGKILL did not end these processes within 5 s: 71"]
     )
-    drive.exit(0, 143, stopped=True)
+    drive.stop(0)
     assert (drive.result.exit_code, drive.result.tail) == (3, ["last words"])
 
 
@@ -101,7 +100,7 @@ def test_a_node_whose_worker_run_was_preempted_says_so_where_that_is_known_in_ti
     drive.news(1, SlotState.RUNNING, cause="preempted")
     drive.exit(1, 143)
     drive.wait(1)
-    drive.exit(0, 143, stopped=True)
+    drive.stop(0)
     assert (drive.result.code, drive.result.exit_code) == ("preempted", 88)
     assert (drive.result.exit_code_of, drive.result.slot) == ("rdzv", 1)
 
@@ -130,7 +129,7 @@ def test_a_node_that_is_lost_after_a_failure_is_not_the_cause_and_is_named_besid
     drive.exit(0, 7)
     drive.wait(30, silent=[1])
     assert drive.states() == ["exited", "lost", "running"]
-    drive.exit(2, 143, stopped=True)
+    drive.stop(2)
     assert (drive.result.slot, drive.result.exit_code) == (0, 7)
     assert drive.result.message == (
         "node 0 (host0) failed: the program ended with exit code 7; also lost: node 1 (host1)"
@@ -152,7 +151,7 @@ def test_after_a_restart_the_verdict_waits_for_those_who_were_not_heard_of_since
 def test_what_an_agent_ends_its_node_for_is_said_without_the_exit_code() -> None:
     drive = in_phase(Phase.RUNNING, 2, verdict_seconds=0)
     drive.exit(0, 87, by_agent=True, message="no GPU")
-    drive.exit(1, 143, stopped=True)
+    drive.stop(1)
     assert (drive.result.exit_code, drive.result.exit_code_of) == (87, "rdzv")
     assert drive.result.message == "node 0 (host0) failed: no GPU"
 
@@ -161,7 +160,7 @@ def test_a_lost_node_fails_the_run() -> None:
     drive = in_phase(Phase.RUNNING, 3)
     drive.wait(16, silent=[2])
     assert (drive.run.stop, drive.states()) == (True, ["running", "running", "lost"])
-    drive.exit(0, 143, stopped=True)
+    drive.stop(0)
     drive.exit(1, 1)
     assert (drive.result.slot, drive.result.exit_code, drive.result.node) == (2, 86, 2)
     assert "preemption" in drive.result.hint
@@ -199,7 +198,7 @@ def test_a_stopped_node_is_never_the_cause() -> None:
     drive.exit(0, 1)
     drive.exit(1, 137, stopped=True, age_seconds=100)
     assert drive.reasons[-1] == "node 1 (host1) was stopped (exit code 137)"
-    drive.exit(2, 143, stopped=True)
+    drive.stop(2)
     assert (drive.result.slot, drive.result.exit_code) == (0, 1)
 
 
@@ -235,7 +234,7 @@ def test_the_last_signal_is_told_by_its_number() -> None:
 
 def test_a_node_that_nobody_told_to_stop_failed_whatever_it_says() -> None:
     drive = in_phase(Phase.RUNNING)
-    drive.exit(1, 143, stopped=True)
+    drive.stop(1)
     assert drive.run.stop
     drive.exit(0, 0)
     assert (drive.result.status, drive.result.slot, drive.result.exit_code) == ("failed", 1, 143)
@@ -308,7 +307,7 @@ def test_a_cancel_does_not_hide_the_cause_of_an_end_that_has_begun(code: int) ->
 def test_who_cancels_again_does_not_wait_for_a_silent_node() -> None:
     drive = in_phase(Phase.RUNNING, 3)
     drive.exit(1, 7)
-    drive.exit(0, 143, stopped=True)
+    drive.stop(0)
     drive.wait(1.9, silent=[2])
     with drive.unchanged():
         drive.cancelled()

@@ -9,7 +9,7 @@ import pytest
 
 from rendezvous.run import rounds, views
 from rendezvous.run.rounds import run_report
-from rendezvous.run.views import node_view, reason, run_status
+from rendezvous.run.views import node_view
 from rendezvous.wire.node import Candidate, Facts, Finding
 from rendezvous.wire.run import Phase, Round, RunReport, SlotState
 from rendezvous.wire.verify import PairProbe, ProbePeer, ProbePlan, ProbeReport
@@ -99,7 +99,7 @@ def test_a_node_that_does_not_report_ends_the_run_after_the_time_out() -> None:
     drive.probe(0)
     drive.wait(59.5)
     assert drive.phase == "verifying"
-    assert reason(drive.run, drive.now) == (
+    assert drive.waits() == (
         "waiting for slot 1 (host1), slot 2 (host2) to report on the other nodes, 0 s left"
     )
     drive.wait(1)
@@ -130,7 +130,7 @@ def test_the_time_out_is_for_all_networks_together() -> None:
     drive.wait(12)
     drive.probe(0, 1)
     drive.probe(1, 0)
-    assert "(eth1 (10.1.0.0/24, Ethernet): network 2 of 4)" in reason(drive.run, drive.now)
+    assert "(eth1 (10.1.0.0/24, Ethernet): network 2 of 4)" in drive.waits()
     drive.wait(8)
     drive.probe(0, 1)
     drive.probe(1, 0)
@@ -565,9 +565,7 @@ def test_of_two_nodes_on_one_machine_the_later_is_replaced_by_a_spare(
 
 def test_a_spare_that_never_comes_is_not_waited_for_longer_than_the_last_call() -> None:
     drive = Drive(make_spec(2, spares=1, last_call_seconds=30)).gather(0, 1)
-    assert reason(drive.run, drive.now) == (
-        "2 of 3 nodes (2 nodes and 1 spare) joined; last call, 30 s left"
-    )
+    assert drive.waits() == ("2 of 3 nodes (2 nodes and 1 spare) joined; last call, 30 s left")
     drive.wait(31)
     assert drive.phase == "verifying"
     drive.verify()
@@ -653,7 +651,7 @@ def test_a_node_that_its_peers_do_not_reach_is_replaced_by_a_spare_on_the_first_
     assert drive.run.network == drive.run.attempt.classes[0]
     drive.arm()
     assert drive.states()[1] == "released"
-    assert run_status(drive.run, drive.now, drive.leases).slots[1].problem == why
+    assert drive.status().slots[1].problem == why
     assert node_view(drive.run, drive.now, 2.0).why_released == {1: why}
 
 

@@ -28,7 +28,7 @@ def test_of_each_missing_slot_it_is_said_what_is_known_of_its_worker_run() -> No
     drive.news(1, SlotState.SUBMITTING)
     drive.news(2, SlotState.SUBMITTING)
     drive.news(2, SlotState.QUEUED, detail="Priority")
-    assert reason(drive.run, drive.now) == (
+    assert drive.waits() == (
         "waiting for 3 of 4 nodes, 580 s left: slot 1 being submitted; slot 2 queued "
         "(Priority); slot 3 not submitted yet"
     )
@@ -37,32 +37,30 @@ def test_of_each_missing_slot_it_is_said_what_is_known_of_its_worker_run() -> No
     drive.wait(60)
     drive.news(3, SlotState.UNKNOWN, detail="QUIRKY")
     drive.wait(240)
-    assert reason(drive.run, drive.now) == (
+    assert drive.waits() == (
         "waiting for 3 of 4 nodes, 300 s left: slot 1 submitted 5 min ago; slot 2 queued 5 "
         "min (Priority); slot 3 in an unknown state for 4 min (QUIRKY)"
     )
 
 
-def test_a_worker_run_that_runs_and_never_calls_is_told_with_the_address_that_it_is_to_open() -> (
-    None
-):
+def test_a_worker_run_that_runs_and_never_calls_is_told_with_the_address_to_open() -> None:
     drive = Drive(make_spec(3, registry="10.0.3.7:29600")).gather(0)
     drive.news(1, SlotState.SUBMITTING)
     drive.news(2, SlotState.SUBMITTING)
     drive.news(1, SlotState.RUNNING, detail="n1")
     drive.news(2, SlotState.RUNNING, detail="n2")
     drive.wait(29)
-    assert reason(drive.run, drive.now) == (
+    assert drive.waits() == (
         "waiting for 2 of 3 nodes, 571 s left: slots 1-2 running for 20 s, not joined yet"
     )
     drive.wait(1)
-    assert reason(drive.run, drive.now) == (
+    assert drive.waits() == (
         "waiting for 2 of 3 nodes, 570 s left: slots 1-2 have been running for 30 s but "
         "have not contacted the registry; check that they can reach 10.0.3.7:29600"
     )
     drive.join(1)
     drive.wait(30)
-    assert reason(drive.run, drive.now) == (
+    assert drive.waits() == (
         "waiting for 1 of 3 nodes, 540 s left: slot 2 has been running for 1 min but has "
         "not contacted the registry; check that it can reach 10.0.3.7:29600"
     )
@@ -73,9 +71,9 @@ def test_what_is_queued_has_no_deadline() -> None:
     drive.news(1, SlotState.SUBMITTING)
     drive.news(1, SlotState.QUEUED)
     drive.wait(9.75)
-    assert reason(drive.run, drive.now) == "waiting for 1 of 2 nodes: slot 1 queued"
+    assert drive.waits() == "waiting for 1 of 2 nodes: slot 1 queued"
     drive.wait(0.25)
-    assert reason(drive.run, drive.now) == "waiting for 1 of 2 nodes: slot 1 queued 10 s"
+    assert drive.waits() == "waiting for 1 of 2 nodes: slot 1 queued 10 s"
 
 
 def test_the_time_of_a_state_begins_when_it_changes_and_not_with_new_words() -> None:
@@ -86,9 +84,7 @@ def test_the_time_of_a_state_begins_when_it_changes_and_not_with_new_words() -> 
     drive.wait(60)
     drive.news(1, SlotState.QUEUED, detail="Resources")
     assert drive.slot(1).since == 160.0
-    assert reason(drive.run, drive.now) == (
-        "waiting for 1 of 2 nodes: slot 1 queued 1 min (Resources)"
-    )
+    assert drive.waits() == ("waiting for 1 of 2 nodes: slot 1 queued 1 min (Resources)")
 
 
 def test_slots_of_one_state_and_reason_are_told_together_and_three_kinds_at_most() -> None:
@@ -103,13 +99,13 @@ def test_slots_of_one_state_and_reason_are_told_together_and_three_kinds_at_most
     drive.news(3, SlotState.QUEUED, detail="Quota")
     drive.news(6, SlotState.QUEUED, detail="Quota")
     drive.news(5, SlotState.QUEUED, detail="Priority")
-    assert reason(drive.run, drive.now) == (
+    assert drive.waits() == (
         "waiting for 8 of 9 nodes, 600 s left: slots 1-3, 6 queued (Quota); slots 4, 7-8 "
         "not submitted yet; slot 5 queued (Priority)"
     )
     drive.news(2, SlotState.RUNNING)
     drive.news(3, SlotState.SUBMITTED)
-    assert reason(drive.run, drive.now) == (
+    assert drive.waits() == (
         "waiting for 8 of 9 nodes, 600 s left: slots 1, 6 queued (Quota); slot 2 running, "
         "not joined yet; slot 3 submitted; and 4 more"
     )
@@ -118,26 +114,22 @@ def test_slots_of_one_state_and_reason_are_told_together_and_three_kinds_at_most
 def test_a_slot_that_was_given_up_is_not_waited_for() -> None:
     drive = Drive(make_spec(4, least=2, submit_retries=0)).gather(0)
     drive.news(2, SlotState.FAILED)
-    assert reason(drive.run, drive.now) == (
-        "waiting for 2 of 2:4 nodes, 600 s left: slots 1, 3 not submitted yet"
-    )
+    assert drive.waits() == ("waiting for 2 of 2:4 nodes, 600 s left: slots 1, 3 not submitted yet")
 
 
 def test_a_slot_whose_worker_run_failed_is_to_be_submitted_again() -> None:
     drive = Drive(make_spec()).gather(0)
     drive.news(1, SlotState.FAILED, detail="no such image")
-    assert reason(drive.run, drive.now) == (
+    assert drive.waits() == (
         "waiting for 1 of 2 nodes, 600 s left: slot 1 waiting to be submitted again"
     )
 
 
 def test_where_nobody_submits_a_slot_is_waited_for_and_then_never_called() -> None:
     drive = Drive(make_spec(3, managed=False)).gather(0)
-    assert reason(drive.run, drive.now) == (
-        "waiting for 2 of 3 nodes, 600 s left: slots 1-2 have not joined yet"
-    )
+    assert drive.waits() == ("waiting for 2 of 3 nodes, 600 s left: slots 1-2 have not joined yet")
     drive.wait(30)
-    assert reason(drive.run, drive.now) == (
+    assert drive.waits() == (
         "waiting for 2 of 3 nodes, 570 s left: slots 1-2 have not contacted the registry; "
         "check that they can reach the registry's address"
     )
@@ -146,7 +138,7 @@ def test_where_nobody_submits_a_slot_is_waited_for_and_then_never_called() -> No
 def test_the_last_call_is_counted_down() -> None:
     drive = Drive(make_spec(4, least=2, last_call_seconds=30)).gather(0, 1)
     drive.wait(10)
-    assert reason(drive.run, drive.now) == "2 of 2:4 nodes joined; last call, 20 s left"
+    assert drive.waits() == "2 of 2:4 nodes joined; last call, 20 s left"
 
 
 def test_arming_names_whom_it_waits_for() -> None:
@@ -154,15 +146,15 @@ def test_arming_names_whom_it_waits_for() -> None:
     drive.ack(0)
     drive.wait(2)
     assert remaining_seconds(drive.run, drive.now) == 58.0
-    assert reason(drive.run, drive.now) == "waiting for node 1 (host1) to get ready, 58 s left"
+    assert drive.waits() == "waiting for node 1 (host1) to get ready, 58 s left"
 
 
 def test_running_says_on_how_many_nodes_and_then_who_failed() -> None:
     drive = in_phase(Phase.RUNNING, 3)
     assert remaining_seconds(drive.run, drive.now) is None
-    assert reason(drive.run, drive.now) == "running on 3 nodes"
+    assert drive.waits() == "running on 3 nodes"
     drive.exit(1, 9)
-    assert reason(drive.run, drive.now) == (
+    assert drive.waits() == (
         "node 1 (host1) failed: the program ended with exit code 9; the others are being stopped"
     )
 
@@ -171,29 +163,29 @@ def test_running_says_who_is_waited_for_when_others_ended_well_a_while_ago() -> 
     drive = in_phase(Phase.RUNNING, 3)
     drive.exit(1, 0)
     drive.wait(9)
-    assert not run_status(drive.run, drive.now, drive.leases).ending
-    assert reason(drive.run, drive.now) == "running on 3 nodes"
+    assert not drive.status().ending
+    assert drive.waits() == "running on 3 nodes"
     drive.wait(1)
-    assert run_status(drive.run, drive.now, drive.leases).ending
-    assert reason(drive.run, drive.now) == (
+    assert drive.status().ending
+    assert drive.waits() == (
         "1 of 3 nodes ended with exit code 0; waiting for node 0 (host0), node 2 (host2) to"
         " end for 10 s"
     )
     drive.exit(0, 0)
-    assert not run_status(drive.run, drive.now, drive.leases).ending
-    assert reason(drive.run, drive.now) == "running on 3 nodes"
+    assert not drive.status().ending
+    assert drive.waits() == "running on 3 nodes"
     drive.wait(200)
-    assert reason(drive.run, drive.now) == (
+    assert drive.waits() == (
         "2 of 3 nodes ended with exit code 0; waiting for node 2 (host2) to end for 3 min"
     )
     drive.exit(2, 1)
-    assert not run_status(drive.run, drive.now, drive.leases).ending
+    assert not drive.status().ending
 
 
 def test_running_names_the_node_that_was_lost() -> None:
     drive = in_phase(Phase.RUNNING, 3)
     drive.wait(15, silent=[2])
-    assert reason(drive.run, drive.now) == (
+    assert drive.waits() == (
         "node 2 (host2) was lost: it was silent for 15 s: host, network or agent is down; "
         "the others are being stopped"
     )
@@ -204,26 +196,24 @@ def test_a_run_ends_well_however_long_its_programs_ran() -> None:
     drive.exit(0, 0, ran_seconds=11.8)
     drive.exit(1, 0, ran_seconds=12.2)
     drive.exit(2, 0, ran_seconds=3.0)
-    assert reason(drive.run, drive.now) == "all 3 nodes ended with exit code 0"
+    assert drive.waits() == "all 3 nodes ended with exit code 0"
 
 
 def test_a_run_of_one_node_has_no_peers_and_no_other_nodes() -> None:
     drive = Drive(make_spec(1, join_timeout_seconds=600))
     drive.news(0, SlotState.SUBMITTING)
-    assert reason(drive.run, drive.now) == (
-        "waiting for the node, 600 s left: slot 0 being submitted"
-    )
+    assert drive.waits() == ("waiting for the node, 600 s left: slot 0 being submitted")
     drive.gather(0)
     assert drive.reasons[-1] == "host0 joined, from 10.0.0.1"
-    assert reason(drive.run, drive.now) == "waiting for slot 0 (host0) to report, 60 s left"
+    assert drive.waits() == "waiting for slot 0 (host0) to report, 60 s left"
     drive.verify()
     assert drive.reasons[-1] == "slot 0 (host0) is verified"
     drive.arm()
-    assert reason(drive.run, drive.now) == "running on 1 node"
+    assert drive.waits() == "running on 1 node"
     drive.wait(12)
     drive.exit(0, 0, ran_seconds=12.0)
     assert drive.result.status == "ok"
-    assert reason(drive.run, drive.now) == "the node ended with exit code 0"
+    assert drive.waits() == "the node ended with exit code 0"
 
 
 def test_the_one_node_that_does_not_report_is_named() -> None:
@@ -239,7 +229,7 @@ def test_a_registry_that_doubts_itself_says_so() -> None:
     drive = in_phase(Phase.RUNNING, 4)
     drive.wait(16, silent=[0, 1, 2])
     assert drive.states() == ["running", "running", "running", "running"]
-    assert run_status(drive.run, drive.now, drive.leases).reason == (
+    assert drive.status().reason == (
         "most nodes went silent at the same time, so this registry itself may be cut off; "
         "it waits; running on 4 nodes"
     )
@@ -271,28 +261,28 @@ def test_each_phase_has_its_own_deadline(phase: Phase, left: float) -> None:
 
 def test_everyone_has_left_once_each_node_has_left_or_is_lost() -> None:
     drive = in_phase(Phase.RUNNING, 3)
-    assert not run_status(drive.run, drive.now, drive.leases).everyone_left
+    assert not drive.status().everyone_left
     drive.exit(0, 5)
     drive.wait(3)
     drive.leave(0)
     drive.leave(1)
-    assert not run_status(drive.run, drive.now, drive.leases).everyone_left
+    assert not drive.status().everyone_left
     drive.wait(16, silent=[2])
     assert drive.states() == ["left", "left", "lost"]
-    assert run_status(drive.run, drive.now, drive.leases).everyone_left
+    assert drive.status().everyone_left
 
 
 def test_of_a_run_with_a_spare_the_board_shows_it_too() -> None:
     drive = Drive(make_spec(2, spares=1)).gather(0)
-    assert run_status(drive.run, drive.now, drive.leases).spares == 1
-    assert run_status(drive.run, drive.now, drive.leases).reason == (
+    assert drive.status().spares == 1
+    assert drive.status().reason == (
         "waiting for 2 of 3 nodes (2 nodes and 1 spare), 600 s left: slots 1-2 not submitted yet"
     )
 
 
 def test_an_empty_run_has_nobody_to_tell() -> None:
     drive = Drive(make_spec())
-    assert run_status(drive.run, drive.now, drive.leases).everyone_left
+    assert drive.status().everyone_left
 
 
 @pytest.mark.parametrize(
@@ -352,7 +342,7 @@ def test_the_table_is_told_neither_before_the_seal_nor_after_the_go(phase: Phase
 @pytest.mark.parametrize("phase", list(Phase)[:4])
 def test_before_the_go_a_trouble_of_the_registry_is_what_a_run_waits_for(phase: Phase) -> None:
     drive = in_phase(phase)
-    usual, trouble = reason(drive.run, drive.now), "the disk is full"
+    usual, trouble = drive.waits(), "the disk is full"
     status = run_status(drive.run, drive.now, drive.leases, trouble=trouble)
     told = usual if phase is Phase.RUNNING else trouble
     assert (status.reason, status.trouble) == (told, trouble)
@@ -413,7 +403,7 @@ def test_the_status_of_a_node_shows_its_rank_progress_exit_and_problem() -> None
     drive.progress(0, "step 10")
     drive.exit(1, 9)
     drive.wait(16, silent={2})
-    first, second, third = run_status(drive.run, drive.now, drive.leases).slots
+    first, second, third = drive.status().slots
     assert (first.node, first.node_state, first.progress) == (0, "running", "step 10")
     assert (second.node, second.node_state, second.exit_code) == (1, "exited", 9)
     assert (third.node_state, third.problem) == (
@@ -426,17 +416,17 @@ def test_the_status_of_a_node_shows_its_rank_progress_exit_and_problem() -> None
 def test_the_status_of_a_node_tells_whether_it_was_stopped_or_failed_itself() -> None:
     drive = in_phase(Phase.RUNNING, 4)
     drive.exit(1, 1)
-    drive.exit(0, 143, stopped=True)
+    drive.stop(0)
     drive.exit(2, 1)  # of itself, after the first
     drive.exit(3, 0, stopped=True)
-    slots = run_status(drive.run, drive.now, drive.leases).slots
+    slots = drive.status().slots
     assert [slot.stopped for slot in slots] == [True, False, False, True]
 
 
 def test_a_program_that_a_stranger_stopped_has_failed() -> None:
     drive = in_phase(Phase.RUNNING, 2)
-    drive.exit(0, 143, stopped=True)
-    slots = run_status(drive.run, drive.now, drive.leases).slots
+    drive.stop(0)
+    slots = drive.status().slots
     assert [(slot.exit_code, slot.stopped) for slot in slots] == [(143, False), (None, False)]
 
 
@@ -452,9 +442,9 @@ def test_the_address_shown_is_the_sealed_one() -> None:
     drive = Drive(make_spec(2))
     for slot in (0, 1):
         drive.join(slot, addresses=["172.17.0.1", f"10.0.0.{slot + 1}"])
-    before = run_status(drive.run, drive.now, drive.leases)
+    before = drive.status()
     drive.verify()
-    after = run_status(drive.run, drive.now, drive.leases)
+    after = drive.status()
     assert [s.address for s in before.slots] == ["172.17.0.1", "172.17.0.1"]
     assert [s.address for s in after.slots] == ["10.0.0.1", "10.0.0.2"]
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from rendezvous.run import worlds
-from rendezvous.run.views import run_status
 from rendezvous.wire.errors import Cause, ExitCode
 from rendezvous.wire.reports import WorldReport
 from rendezvous.wire.run import Phase
@@ -218,9 +217,7 @@ def test_it_is_said_once_all_have_told_and_shown_while_it_is_so() -> None:
     assert not outcome.usual
     assert outcome.reason.startswith(ALONE.format("is"))
     assert "init_process_group()" in outcome.reason
-    assert run_status(drive.run, drive.now, drive.leases).reason.startswith(
-        f"running on 2 nodes; {ALONE.format('is')}"
-    )
+    assert drive.status().reason.startswith(f"running on 2 nodes; {ALONE.format('is')}")
     drive.exit(0, 0, worlds=[world(0, 1, 0)])
     drive.exit(1, 0)  # an agent that could not look any more
     assert (drive.result.status, drive.result.exit_code) == ("ok", 0)

@@ -84,10 +84,10 @@ class Launch:
 
         until(seen, LIMIT_SECONDS)
 
-    def finish(self) -> Outcome:
+    def finish(self, seconds: float = LIMIT_SECONDS) -> Outcome:
         """Wait for the end."""
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(LIMIT_SECONDS)
+            self.process.wait(seconds)
         said = self.output.read_text()
         assert self.process.returncode is not None, said
         return Outcome(self.process.returncode, "", said)

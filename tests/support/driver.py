@@ -25,7 +25,7 @@ from rendezvous.run.joins import decide_join, decide_mismatch, decide_refusal
 from rendezvous.run.leases import SWEEP_SECONDS, Leases
 from rendezvous.run.protocol import decide, due
 from rendezvous.run.state import Node, Run, Slot, create
-from rendezvous.run.views import node_view
+from rendezvous.run.views import node_view, reason, run_status
 from rendezvous.wire.errors import Mismatch, RequestError
 from rendezvous.wire.node import Candidate, Facts, Finding, Job, JoinRequest, Refusal
 from rendezvous.wire.peers import peers_of
@@ -39,7 +39,16 @@ from rendezvous.wire.reports import (
     RefuseReport,
     Report,
 )
-from rendezvous.wire.run import Limits, NodeState, Phase, Result, RunSpec, SlotNews, SlotState
+from rendezvous.wire.run import (
+    Limits,
+    NodeState,
+    Phase,
+    Result,
+    RunSpec,
+    RunStatus,
+    SlotNews,
+    SlotState,
+)
 from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.verify import Outcome as Outcomes
 from rendezvous.wire.verify import PairProbe, ProbeReport
@@ -371,6 +380,14 @@ class Drive:
     def reasons(self) -> list[str]:
         """What each event did, in words."""
         return [outcome.reason for outcome in self.outcomes]
+
+    def waits(self) -> str:
+        """What the run waits for or does, in words."""
+        return reason(self.run, self.now)
+
+    def status(self) -> RunStatus:
+        """The run's status, as a board shows it."""
+        return run_status(self.run, self.now, self.leases)
 
     @property
     def phase(self) -> Phase:

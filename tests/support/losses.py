@@ -55,7 +55,7 @@ def end(folder: Path) -> None:
 class Run(Protocol):
     """A launch that runs."""
 
-    def finish(self) -> Outcome:
+    def finish(self, seconds: float) -> Outcome:
         """Wait for the end."""
 
 
@@ -65,7 +65,7 @@ def finish(run: Run, folder: Path) -> str:
     Each program has started once in each of two epochs, beside nobody of the older one.
     """
     end(folder)
-    outcome = run.finish()
+    outcome = run.finish(LIMIT_SECONDS)
     said = outcome.out + outcome.err
     assert outcome.code == 0, said
     assert epochs_of(starts_apart(folder)) == SIX
