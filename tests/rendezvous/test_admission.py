@@ -103,8 +103,7 @@ def test_who_comes_after_the_go_and_is_not_needed_is_too_late(nodes: int, spares
     with pytest.raises(TooLate) as refused:
         drive.join(2)
     assert refused.value.message.startswith("slot 2 is too late: run 'r' started without it")
-    drive.exit(0, 0)
-    drive.exit(1, 0)
+    drive.end_well(0, 1)
     with pytest.raises(TooLate):
         drive.join(2)
 

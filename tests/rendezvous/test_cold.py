@@ -30,8 +30,7 @@ def test_a_first_warm_start_that_fails_at_once_is_repeated_on_the_same_nodes() -
         "node 1 (host1) failed: the program ended with exit code 3"
     )
     drive.arm()
-    drive.exit(0, 0)
-    drive.exit(1, 0)
+    drive.end_well(0, 1)
     assert drive.result.status == "ok"
 
 

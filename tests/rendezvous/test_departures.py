@@ -166,8 +166,7 @@ def test_who_goes_sooner_than_it_has_said_is_believed() -> None:
 def test_programs_that_end_well_before_they_are_stopped_have_ended_well() -> None:
     drive = in_phase(Phase.RUNNING, 2)
     drive.drain(1, 60)
-    drive.exit(0, 0)
-    drive.exit(1, 0)
+    drive.end_well(0, 1)
     assert drive.result.status == "ok"
 
 
@@ -177,8 +176,7 @@ def test_who_will_go_and_has_ended_well_stops_nobody() -> None:
     drive.exit(1, 0)
     drive.wait(90)
     assert (drive.phase, drive.run.stop) == ("running", False)
-    drive.exit(0, 0)
-    drive.exit(2, 0)
+    drive.end_well(0, 2)
     assert drive.result.status == "ok"
 
 

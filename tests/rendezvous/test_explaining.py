@@ -40,8 +40,7 @@ def two_lost() -> Drive:
 
 def ended_well() -> Drive:
     drive = in_phase(Phase.RUNNING, 2)
-    drive.exit(0, 0)
-    drive.exit(1, 0)
+    drive.end_well(0, 1)
     return drive
 
 

@@ -43,9 +43,7 @@ def test_a_helper_that_has_ended_well_is_done_and_the_run_goes_on() -> None:
 
 def test_where_all_have_ended_well_none_was_stopped() -> None:
     drive = in_phase(Phase.RUNNING, 3, ends_with="node0")
-    drive.exit(1, 0)
-    drive.exit(2, 0)
-    drive.exit(0, 0)
+    drive.end_well(1, 2, 0)
     assert drive.result.status == "ok"
     assert drive.result.message == "all 3 nodes ended with exit code 0"
 

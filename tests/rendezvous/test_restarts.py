@@ -34,9 +34,7 @@ def test_all_start_again_on_the_next_table_once_nothing_runs_any_more() -> None:
     drive.arm()
     assert (drive.phase, drive.run.epoch) == ("running", 2)
     assert drive.states() == ["running", "running", "running"]
-    drive.exit(0, 0)
-    drive.exit(1, 0)
-    drive.exit(2, 0)
+    drive.end_well(0, 1, 2)
     assert drive.result.status == "ok"
 
 
@@ -517,8 +515,7 @@ def test_programs_that_an_older_rdzv_stopped_without_a_reason_have_not_ended_wel
     )
     drive = in_phase(Phase.RUNNING, 2)
     drive.apply(events.RestartAsked(reason=""))
-    drive.exit(0, 0)
-    drive.exit(1, 0)
+    drive.end_well(0, 1)
     assert drive.result.status == "ok"
 
 
@@ -531,8 +528,7 @@ def test_nothing_is_stopped_where_a_node_is_about_to_leave() -> None:
     assert refused.value.message == (
         "run 'r': its programs cannot start again, because node 1 (host1) leaves the run"
     )
-    drive.exit(0, 0)
-    drive.exit(1, 0)
+    drive.end_well(0, 1)
     assert drive.result.status == "ok"
 
 
@@ -616,8 +612,7 @@ def test_who_leaves_while_the_programs_are_stopped_for_a_restart_by_hand_has_lef
 def test_programs_that_have_all_ended_well_are_not_started_again() -> None:
     drive = in_phase(Phase.RUNNING, 2)
     drive.restart("now")
-    drive.exit(0, 0)
-    drive.exit(1, 0)
+    drive.end_well(0, 1)
     assert drive.result.status == "ok"
 
 

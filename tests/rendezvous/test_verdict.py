@@ -184,8 +184,7 @@ def test_a_node_that_leaves_after_a_failure_is_not_the_cause() -> None:
 
 def test_a_node_that_has_ended_well_may_fall_silent_or_leave() -> None:
     drive = in_phase(Phase.RUNNING, 3)
-    drive.exit(1, 0)
-    drive.exit(2, 0)
+    drive.end_well(1, 2)
     drive.leave(2)
     drive.wait(30, silent=[1])
     assert (drive.run.stop, drive.states()) == (False, ["running", "lost", "left"])
@@ -350,8 +349,7 @@ def test_what_a_node_says_of_its_program_is_told_with_its_name() -> None:
 
 def test_a_result_stays_the_first() -> None:
     drive = in_phase(Phase.RUNNING)
-    drive.exit(0, 0)
-    drive.exit(1, 0)
+    drive.end_well(0, 1)
     drive.wait(3)
     drive.apply(events.Cancelled(reason="too late"))
     assert (drive.result.status, drive.run.finished_at) == ("ok", 100.0)

@@ -264,8 +264,7 @@ def test_what_is_no_longer_so_is_taken_back() -> None:
     outcome = report(drive, 0, world(0, 1, 0), world(0, 2, 0))
     assert outcome.reason == "the ranks have formed larger worlds since, which may be one"
     assert report(drive, 1, world(1, 1, 0), world(1, 2, 1)).usual
-    drive.exit(0, 0)
-    drive.exit(1, 0)
+    drive.end_well(0, 1)
     assert (drive.result.status, drive.result.warning) == ("ok", "")
 
 

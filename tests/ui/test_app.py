@@ -117,7 +117,6 @@ async def test_a_page_of_another_protocol_is_refused_by_name(door: PageDoor) -> 
 async def test_a_ticket_opens_a_session_once(door: PageDoor) -> None:
     ticket = door.sessions.ticket(asyncio.get_running_loop().time())
     opened = await door.ask("POST", "/ui-api/session", body={"ticket": ticket})
-    assert sorted(opened.json) == ["actions", "run", "session", "version"]
     assert (opened.json["run"], opened.json["actions"]) == (RUN, False)
     assert (await door.ask("GET", "/ui-api/runs", opened.json["session"])).status == 200
     again = await door.ask("POST", "/x/ui-api/session", body={"ticket": ticket})

@@ -145,11 +145,12 @@ async def test_a_file_has_all_views_but_those_that_fail(
     state = launched(tmp_path)
     viewed = Viewed(StateDir(tmp_path, state.run), Holds(Keys()))
     try:
-        assert set(views_of(viewed)) == {"checks", "matrix", "good", "none", "bad"}
+        assert "bad" in views_of(viewed)
         saved = await saved_of(viewed)
     finally:
         await viewed.close()
-    assert set(saved["views"]) == {"checks", "matrix", "good"}
+    assert "bad" not in saved["views"]
+    assert "good" in saved["views"]
     assert saved["state"]["parts"]["bad"] == 7
 
 

@@ -51,16 +51,9 @@ STARTED: list[Said] = [
 
 def test_a_slot_that_goes_through_everything() -> None:
     phases = phases_of(*STARTED, ("exited", 0, F, None))
-    assert phases.spans(0) == [
-        {"phase": "submitted", "start": 0, "end": 2},
-        {"phase": "queued", "start": 2, "end": 3},
-        {"phase": "booted", "start": 3, "end": 4},
-        {"phase": "joined", "start": 4, "end": 5},
-        {"phase": "verified", "start": 5, "end": 6},
-        {"phase": "armed", "start": 6, "end": 6},
-        {"phase": "running", "start": 6, "end": 7},
-        {"phase": "ended", "start": 7, "end": 7},
-    ]
+    before = ["submitted", "queued", "booted", "joined", "verified", "armed"]
+    assert names(phases) == [*before, "running", "ended"]
+    assert phases.spans(0)[3] == {"phase": "joined", "start": 4, "end": 5}
 
 
 def test_a_slot_of_which_nothing_has_happened_has_no_phase() -> None:

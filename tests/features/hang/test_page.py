@@ -90,7 +90,7 @@ def test_the_process_of_a_page_looks_and_holds_what_it_needs(tmp_path: Path) -> 
             looker.wait("running")
             look = looker.act(act="look")
             assert look.status_code == 200, look.text
-            assert sorted(look.json()) == ["next_step", "notes", "places", "sentence"]
+            assert look.json()["sentence"]
             if test_process.CAN_READ_MEMORY:
                 held = test_process.credentials_held(page, looker, run)
                 assert held == {"read", "look", "admin"}
