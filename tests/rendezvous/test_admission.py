@@ -23,8 +23,7 @@ def test_the_same_join_again_changes_nothing_in_any_phase(phase: Phase) -> None:
 
 
 def test_a_delayed_copy_of_an_older_join_is_fenced() -> None:
-    drive = Drive(make_spec()).gather(0)
-    drive.wait(7, silent=[0])
+    drive = Drive(make_spec()).gather(0).wait(7, silent=[0])
     drive.join(0, attempt=2)
     assert drive.slot(0).incarnations == 2
     with pytest.raises(Fenced) as refused, drive.unchanged():
@@ -36,8 +35,7 @@ def test_a_delayed_copy_of_an_older_join_is_fenced() -> None:
 
 
 def test_a_copy_of_a_join_whose_node_was_given_up_is_fenced() -> None:
-    drive = Drive(make_spec()).gather(1)
-    drive.wait(16, silent=[1])
+    drive = Drive(make_spec()).gather(1).wait(16, silent=[1])
     with pytest.raises(Fenced) as refused:
         drive.join(1)
     assert refused.value.message.startswith("slot ")
@@ -67,8 +65,7 @@ def test_a_generation_that_failed_is_fenced_before_the_next_is_submitted() -> No
 
 
 def test_a_live_holder_keeps_its_slot_and_both_are_named() -> None:
-    drive = Drive(make_spec()).gather(1)
-    drive.wait(5, silent=[1])
+    drive = Drive(make_spec()).gather(1).wait(5, silent=[1])
     with pytest.raises(SlotTaken) as refused:
         drive.join(1, attempt=2, hostname="twin", addresses=["10.0.0.9"])
     assert refused.value.message == (
@@ -79,16 +76,14 @@ def test_a_live_holder_keeps_its_slot_and_both_are_named() -> None:
 
 
 def test_a_suspect_holder_loses_its_slot_within_its_generation() -> None:
-    drive = Drive(make_spec()).gather(1)
-    drive.wait(6, silent=[1])
+    drive = Drive(make_spec()).gather(1).wait(6, silent=[1])
     drive.join(1, attempt=2)
     assert drive.slot(1).incarnations == 2
 
 
 @pytest.mark.parametrize("generation", [1, 2])
 def test_nobody_joins_a_running_run(generation: int) -> None:
-    drive = in_phase(Phase.RUNNING)
-    drive.wait(7, silent=[1])
+    drive = in_phase(Phase.RUNNING).wait(7, silent=[1])
     with pytest.raises(RunOver) as refused:
         drive.join(1, generation, attempt=2)
     assert "has started, and no node can join it now (slot 1)" in refused.value.message
@@ -109,8 +104,7 @@ def test_who_comes_after_the_go_and_is_not_needed_is_too_late(nodes: int, spares
 
 
 def test_who_comes_too_late_for_a_run_that_fails_is_told_of_the_failure() -> None:
-    drive = Drive(make_spec(2, spares=1, last_call_seconds=5)).gather(0, 1)
-    drive.wait(5)
+    drive = Drive(make_spec(2, spares=1, last_call_seconds=5)).gather(0, 1).wait(5)
     drive.verify().arm()
     drive.exit(0, 3)
     with pytest.raises(RunOver) as refused:
@@ -124,8 +118,7 @@ def test_who_comes_too_late_for_a_run_that_fails_is_told_of_the_failure() -> Non
 
 
 def test_who_comes_after_the_last_call_is_asked_to_wait_while_nodes_verify() -> None:
-    drive = Drive(make_spec(3, least=2, last_call_seconds=5)).gather(0, 1)
-    drive.wait(5)
+    drive = Drive(make_spec(3, least=2, last_call_seconds=5)).gather(0, 1).wait(5)
     with pytest.raises(SlotTaken) as refused:
         drive.join(2)
     assert drive.phase == "verifying"
@@ -364,8 +357,7 @@ def test_what_an_older_incarnation_says_is_fenced() -> None:
 
 
 def test_the_node_of_an_emptied_slot_is_fenced() -> None:
-    drive = Drive(make_spec()).gather(1)
-    drive.wait(16, silent=[1])
+    drive = Drive(make_spec()).gather(1).wait(16, silent=[1])
     with pytest.raises(Fenced):
         drive.leave(1)
 
@@ -412,8 +404,7 @@ def test_what_is_reported_out_of_its_phase_changes_nothing() -> None:
 
 
 def test_a_node_that_was_given_up_after_the_go_is_fenced_but_may_leave() -> None:
-    drive = in_phase(Phase.RUNNING)
-    drive.wait(16, silent=[1])
+    drive = in_phase(Phase.RUNNING).wait(16, silent=[1])
     with pytest.raises(Fenced) as refused:
         drive.exit(1, 0)
     assert "was given up: it was silent" in refused.value.message
@@ -506,8 +497,7 @@ def test_a_refusal_that_comes_again_changes_nothing_more(spares: int, managed: b
 
 
 def test_a_refusal_after_the_go_changes_nothing() -> None:
-    drive = Drive(make_spec(3, least=2)).gather(0, 1)
-    drive.wait(31)
+    drive = Drive(make_spec(3, least=2)).gather(0, 1).wait(31)
     drive.verify().arm()
     with drive.unchanged():
         drive.refuse_to_join(2)

@@ -27,8 +27,7 @@ from tests.support.driver import MEMLOCK, Drive, in_phase, make_spec
     ],
 )
 def test_a_node_that_is_lost_is_submitted_again(phase: Phase, states: list[str]) -> None:
-    drive = in_phase(phase, 3)
-    drive.wait(16, silent=[1])
+    drive = in_phase(phase, 3).wait(16, silent=[1])
     assert (drive.phase, drive.table_slots(), drive.run.digest) == ("gathering", None, "")
     assert (drive.slot(1).wanted, drive.slot(1).retries, drive.states()) == (2, 1, states)
     assert drive.reasons[-1].endswith(
@@ -39,8 +38,7 @@ def test_a_node_that_is_lost_is_submitted_again(phase: Phase, states: list[str])
 
 @pytest.mark.parametrize("phase", [Phase.GATHERING, Phase.VERIFYING, Phase.ARMING])
 def test_a_node_that_is_lost_with_no_retry_left_ends_the_run(phase: Phase) -> None:
-    drive = in_phase(phase, 3, submit_retries=0)
-    drive.wait(16, silent=[1])
+    drive = in_phase(phase, 3, submit_retries=0).wait(16, silent=[1])
     assert (drive.result.slot, drive.result.hostname) == (1, "host1")
     assert (drive.result.status, drive.result.exit_code) == ("failed", 86)
     assert drive.result.code == "node_lost"
@@ -68,8 +66,7 @@ def test_what_another_worker_run_would_do_no_better_is_not_submitted_again() -> 
 
 @pytest.mark.parametrize("phase", [Phase.GATHERING, Phase.VERIFYING, Phase.ARMING])
 def test_where_nobody_can_submit_again_a_lost_node_is_waited_for_once(phase: Phase) -> None:
-    drive = in_phase(phase, 3, managed=False)
-    drive.wait(16, silent=[1])
+    drive = in_phase(phase, 3, managed=False).wait(16, silent=[1])
     assert drive.phase == "gathering"
     assert drive.reasons[-1].endswith(
         "; the run waits for it, because its platform may start it again"
@@ -157,8 +154,7 @@ def test_what_the_scheduler_said_of_an_older_worker_run_is_not_held_against_a_ne
     drive = in_phase(Phase.GATHERING)
     drive.news(1, SlotState.FAILED, detail="bad node")
     drive.join(1, 2)
-    drive.verify().arm()
-    drive.wait(14, silent=[1])
+    drive.verify().arm().wait(14, silent=[1])
     assert (drive.slot(1).state, drive.slot(1).detail) == ("none", "")
     assert drive.states() == ["running", "running"]
 
@@ -232,8 +228,7 @@ def test_without_verify_the_table_is_sealed_as_soon_as_all_are_in_and_again_afte
 
 
 def test_the_last_call_begins_when_enough_are_in_and_goes_on_without_the_others() -> None:
-    drive = Drive(make_spec(4, least=2, last_call_seconds=30)).gather(0)
-    drive.wait(100)
+    drive = Drive(make_spec(4, least=2, last_call_seconds=30)).gather(0).wait(100)
     drive.join(2)
     drive.wait(29)
     assert drive.run.epoch == 0
@@ -245,24 +240,21 @@ def test_the_last_call_begins_when_enough_are_in_and_goes_on_without_the_others(
 
 
 def test_a_replacement_after_the_last_call_begins_another_one() -> None:
-    drive = Drive(make_spec(3, least=2, last_call_seconds=5)).gather(0, 1)
-    drive.wait(5)
+    drive = Drive(make_spec(3, least=2, last_call_seconds=5)).gather(0, 1).wait(5)
     assert drive.phase == "verifying"
     drive.join(1, 2)
     assert (drive.phase, drive.run.attempt.enough_since) == ("gathering", 105.0)
 
 
 def test_the_last_call_needs_slot_0() -> None:
-    drive = Drive(make_spec(4, least=2)).gather(1, 2, 3)
-    drive.wait(60)
+    drive = Drive(make_spec(4, least=2)).gather(1, 2, 3).wait(60)
     assert (drive.phase, drive.run.attempt.enough_since) == ("gathering", None)
     drive.join(0)
     assert drive.phase == "verifying"
 
 
 def test_the_last_call_ends_when_a_loss_makes_them_too_few() -> None:
-    drive = Drive(make_spec(3, least=2)).gather(0, 1)
-    drive.wait(16, silent=[1])
+    drive = Drive(make_spec(3, least=2)).gather(0, 1).wait(16, silent=[1])
     assert drive.run.attempt.enough_since is None
     drive.wait(60)
     assert drive.phase == "gathering"
@@ -312,9 +304,7 @@ def test_a_worker_run_of_a_slot_outside_the_sealed_table_dies_and_the_table_stay
     submit_retries: int, wanted_of_2: int, given_up_of_2: bool
 ) -> None:
     drive = Drive(make_spec(3, least=2, submit_retries=submit_retries, last_call_seconds=1))
-    drive.gather(0, 1)
-    drive.wait(1)
-    drive.verify()
+    drive.gather(0, 1).wait(1).verify()
     assert (drive.phase, drive.run.seq) == ("arming", 3)
     drive.news(2, SlotState.FAILED)
     assert (drive.phase, drive.run.epoch, drive.run.seq) == ("arming", 1, 3)
@@ -444,8 +434,7 @@ def test_what_fails_again_and_again_is_named_before_the_end_and_at_it() -> None:
 
 
 def test_where_nothing_was_submitted_the_launcher_knows_why() -> None:
-    drive = Drive(make_spec(2, join_timeout_seconds=0.5)).gather(0)
-    drive.wait(0.5)
+    drive = Drive(make_spec(2, join_timeout_seconds=0.5)).gather(0).wait(0.5)
     assert drive.result.message == (
         "run 'r' expected 2 nodes and 1 joined within 0.5 s: slot 1 was never submitted"
     )
@@ -461,8 +450,7 @@ def test_where_a_worker_run_was_submitted_a_longer_time_out_may_do() -> None:
 
 
 def test_where_nobody_submits_a_slot_has_not_reached_the_registry() -> None:
-    drive = Drive(make_spec(3, managed=False, join_timeout_seconds=5)).gather(0)
-    drive.wait(5)
+    drive = Drive(make_spec(3, managed=False, join_timeout_seconds=5)).gather(0).wait(5)
     assert drive.result.message.endswith(
         "1 joined within 5 s: slots 1-2 never reached the registry"
     )
@@ -482,8 +470,7 @@ def test_missing_slots_of_which_the_same_is_known_are_one_group() -> None:
     assert drive.result.message.endswith(
         "4 joined within 5 s: slots 3-41, 43-63 never reached the registry"
     )
-    drive = Drive(make_spec(9, join_timeout_seconds=5)).gather(0)
-    drive.wait(5)
+    drive = Drive(make_spec(9, join_timeout_seconds=5)).gather(0).wait(5)
     assert drive.result.message.endswith(": slots 1-8 were never submitted")
 
 
@@ -519,8 +506,7 @@ def test_four_reasons_are_three_and_a_number() -> None:
 
 
 def test_a_trouble_of_the_registry_is_told_instead_of_blaming_who_is_missing() -> None:
-    drive = Drive(make_spec(9, join_timeout_seconds=5)).gather(0)
-    drive.wait(4.75)
+    drive = Drive(make_spec(9, join_timeout_seconds=5)).gather(0).wait(4.75)
     drive.time_out(trouble="no more connections")
     assert drive.result.message.endswith("1 joined within 5 s: no more connections")
     assert drive.result.hint == ""
@@ -563,8 +549,7 @@ def test_the_clock_of_a_filled_slot_stands() -> None:
 
 
 def test_a_new_submission_starts_its_slot_s_clock_again() -> None:
-    drive = Drive(make_spec(2, join_timeout_seconds=60)).gather(0)
-    drive.wait(50)
+    drive = Drive(make_spec(2, join_timeout_seconds=60)).gather(0).wait(50)
     drive.news(1, SlotState.SUBMITTING, 2)
     drive.wait(59)
     assert drive.run.result is None

@@ -121,8 +121,7 @@ def test_a_go_that_waited_for_the_imports_has_not_begun_to_run() -> None:
 
 def test_without_a_warm_node_it_fails_as_ever() -> None:
     drive = in_phase(Phase.ARMING, 2).arm()
-    drive.exit(0, 1)
-    drive.stop(1)
+    drive.fail(0, 1)
     assert (drive.result.status, drive.ended()) == ("failed", [])
 
 
@@ -145,8 +144,7 @@ def test_who_would_have_forked_on_a_table_before_does_not_on_this_one() -> None:
     assert drive.run.epoch == 2
     drive.ack(0)
     drive.ack(1)
-    drive.exit(0, 1)
-    drive.stop(1)
+    drive.fail(0, 1)
     assert (drive.result.status, drive.ended()) == ("failed", [])
 
 
@@ -156,13 +154,11 @@ def test_a_failure_of_what_follows_is_the_first_that_is_counted() -> None:
     drive.wait(3)
     drive.exit(0, 1, tail=["same"])
     assert (drive.phase, drive.run.starts.used) == ("arming", 0)
-    drive.arm()
-    drive.wait(3)
+    drive.arm().wait(3)
     drive.exit(0, 1, tail=["same"])
     assert (drive.phase, drive.run.starts.used) == ("arming", 1)
     assert drive.run.starts.ended[-1].then == "restart 1 of 1 at once"
-    drive.arm()
-    drive.wait(3)
+    drive.arm().wait(3)
     drive.exit(0, 1, tail=["other"])
     assert drive.result.status == "failed"
     assert drive.result.message.endswith(
@@ -187,14 +183,11 @@ def test_its_steps_count_as_those_of_any_epoch() -> None:
     drive.ack(0, warm=True)
     drive.wait(3)
     drive.exit(0, 1, progress=5)
-    drive.arm()
-    drive.wait(61)
+    drive.arm().wait(61)
     drive.exit(0, 1)
-    drive.arm()
-    drive.wait(61)
+    drive.arm().wait(61)
     drive.exit(0, 1)
-    drive.arm()
-    drive.wait(61)
+    drive.arm().wait(61)
     drive.exit(0, 1)
     assert (drive.result.status, drive.run.starts.used) == ("failed", 2)
     assert drive.result.message.endswith("exit code 1; 3 starts in a row did not get beyond step 5")
@@ -245,8 +238,7 @@ def test_nor_is_one_whose_agent_fails() -> None:
     drive = in_phase(Phase.ARMING, 2)
     drive.ack(0, warm=True)
     drive.ack(1)
-    drive.exit(1, 82, by_agent=True)
-    drive.stop(0)
+    drive.fail(1, 82, by_agent=True)
     assert (drive.result.status, drive.ended()) == ("failed", [])
 
 
@@ -263,8 +255,7 @@ def test_a_node_that_is_lost_before_the_next_go_ends_the_run_as_before_any_resta
     drive = in_phase(Phase.ARMING, 2)
     drive.ack(0, warm=True)
     drive.ack(1)
-    drive.exit(0, 1)
-    drive.stop(1)
+    drive.fail(0, 1)
     drive.leave(1)
     assert (drive.result.status, drive.result.code) == ("failed", "node_lost")
     assert drive.result.message == (
@@ -277,13 +268,11 @@ def test_a_restart_by_hand_is_what_it_is_also_of_the_first_warm_epoch() -> None:
     drive.ack(0, warm=True)
     drive.ack(1)
     drive.restart("now")
-    drive.exit(0, 1)
-    drive.stop(1)
+    drive.fail(0, 1)
     assert (drive.phase, drive.run.starts.ended[-1].then) == ("arming", "restart requested: now")
     drive.ack(0, warm=True)
     drive.ack(1)
-    drive.exit(0, 1)
-    drive.stop(1)
+    drive.fail(0, 1)
     assert drive.result.status == "failed"
 
 
@@ -332,8 +321,7 @@ def test_a_run_that_outlives_its_nodes_repeats_it_on_all_of_them() -> None:
     drive.probe(1)
     drive.ack(0, warm=True)
     drive.ack(1)
-    drive.exit(1, 1)
-    drive.stop(0)
+    drive.fail(1, 1)
     assert (drive.phase, drive.run.epoch, drive.run.starts.used) == ("arming", 2, 0)
 
 

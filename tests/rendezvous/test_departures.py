@@ -35,8 +35,7 @@ def test_a_node_that_goes_at_once_has_all_programs_stopped_at_once() -> None:
 
 def test_a_program_that_a_signal_ended_on_a_node_that_stays_has_another_hint() -> None:
     drive = in_phase(Phase.RUNNING, 2)
-    drive.exit(1, 143)
-    drive.stop(0)
+    drive.fail(1, 143)
     assert drive.result.exit_code == 143
     assert drive.result.hint == (
         "SIGTERM often comes from the scheduler (a time limit, a preemption) or a person; "
@@ -89,9 +88,7 @@ def test_who_fails_while_they_are_stopped_is_the_cause_after_the_time_of_the_ver
 def test_who_is_lost_while_they_are_stopped_is_the_cause() -> None:
     drive = in_phase(Phase.RUNNING, 3, grace_seconds=30)
     drive.drain(1, 15, "spot")
-    drive.wait(1)
-    drive.wait(16, silent=[2])
-    drive.wait(2)
+    drive.wait(1).wait(16, silent=[2]).wait(2)
     assert (drive.result.exit_code, drive.result.slot) == (86, 2)
     assert drive.result.message.startswith("node 2 (host2) was lost: ")
     assert drive.result.message.endswith("; node 1 (host1) was about to leave: drained: spot")
@@ -211,8 +208,7 @@ def test_no_program_starts_again_where_one_ended_well_on_a_node_that_will_go() -
 def test_a_program_that_fails_meanwhile_is_the_cause_and_the_departure_is_named() -> None:
     drive = in_phase(Phase.RUNNING, 2)
     drive.drain(1, 60, "spot")
-    drive.exit(0, 3)
-    drive.stop(1)
+    drive.fail(0, 3)
     assert drive.result.exit_code == 3
     assert drive.result.message == (
         "node 0 (host0) failed: the program ended with exit code 3; node 1 (host1) was "
@@ -230,8 +226,7 @@ def test_a_departure_is_no_reason_for_a_restart() -> None:
 def test_no_program_starts_again_on_a_node_that_will_go() -> None:
     drive = in_phase(Phase.RUNNING, 2, max_restarts=3)
     drive.drain(1, 60, "spot")
-    drive.exit(0, 3)
-    drive.stop(1)
+    drive.fail(0, 3)
     assert (drive.result.status, drive.result.exit_code) == ("failed", 3)
     assert drive.result.message.endswith(
         "; the programs are not started again, because node 1 (host1) leaves the run"

@@ -13,8 +13,7 @@ from tests.support.driver import Drive, in_phase, make_spec
 
 
 def lost() -> Drive:
-    drive = in_phase(Phase.RUNNING, 3)
-    drive.wait(17, silent=[1])
+    drive = in_phase(Phase.RUNNING, 3).wait(17, silent=[1])
     drive.stop(0, 2)
     return drive
 
@@ -25,8 +24,7 @@ def killed() -> Drive:
 
 def failed(code: int = 3) -> Drive:
     drive = in_phase(Phase.RUNNING, 2)
-    drive.exit(1, code)
-    drive.stop(0)
+    drive.fail(1, code)
     return drive
 
 

@@ -7,8 +7,7 @@ from tests.support.driver import in_phase
 
 
 def test_the_run_is_over_when_the_program_of_node_0_has_ended_well() -> None:
-    drive = in_phase(Phase.RUNNING, 4, ends_with="node0")
-    drive.wait(30)
+    drive = in_phase(Phase.RUNNING, 4, ends_with="node0").wait(30)
     assert drive.phase == "running"
     drive.exit(0, 0, ran_seconds=30.0)
     assert (drive.result.status, drive.result.exit_code) == ("ok", 0)
@@ -68,8 +67,7 @@ def test_a_helper_that_fails_while_node_0_runs_fails_the_run() -> None:
 
 
 def test_a_helper_that_failed_before_node_0_ended_is_a_failure() -> None:
-    drive = in_phase(Phase.RUNNING, 3, ends_with="node0")
-    drive.wait(5)
+    drive = in_phase(Phase.RUNNING, 3, ends_with="node0").wait(5)
     drive.exit(2, 7, age_seconds=2)
     drive.exit(0, 0, age_seconds=1.5)
     assert drive.phase == "running"
@@ -82,8 +80,7 @@ def test_a_helper_that_failed_before_node_0_ended_is_a_failure() -> None:
 
 
 def test_a_helper_that_failed_of_the_end_of_node_0_is_none_though_it_was_heard_of_first() -> None:
-    drive = in_phase(Phase.RUNNING, 3, ends_with="node0")
-    drive.wait(5)
+    drive = in_phase(Phase.RUNNING, 3, ends_with="node0").wait(5)
     drive.exit(2, 7, age_seconds=1)
     assert (drive.phase, drive.run.stop) == ("running", True)
     drive.exit(0, 0, age_seconds=1.5)
@@ -92,8 +89,7 @@ def test_a_helper_that_failed_of_the_end_of_node_0_is_none_though_it_was_heard_o
 
 
 def test_a_helper_that_was_lost_of_the_end_of_node_0_is_none_either() -> None:
-    drive = in_phase(Phase.RUNNING, 2, ends_with="node0")
-    drive.wait(5)
+    drive = in_phase(Phase.RUNNING, 2, ends_with="node0").wait(5)
     drive.leave(1)
     assert (drive.phase, drive.run.stop) == ("running", True)
     drive.exit(0, 0, age_seconds=1)

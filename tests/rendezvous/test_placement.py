@@ -41,13 +41,10 @@ def test_each_epoch_has_the_nodes_of_its_last_change() -> None:
 
 def test_a_run_knows_who_ran_what() -> None:
     drive = in_phase(Phase.RUNNING, 2, max_restarts=9)
-    drive.exit(1, 1)
-    drive.stop(0)
+    drive.fail(1, 1)
     drive.join(0, 2)
-    drive.verify().arm()
-    drive.wait(99)
-    drive.exit(1, 2)
-    drive.stop(0)
+    drive.verify().arm().wait(99)
+    drive.fail(1, 2)
     drive.arm()
     found = drive.run.starts.placements
     assert [one.epoch for one in found] == [1, 3]

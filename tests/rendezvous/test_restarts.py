@@ -59,8 +59,7 @@ def test_the_time_to_arm_again_has_the_grace_in_it() -> None:
     drive = in_phase(
         Phase.RUNNING, 2, max_restarts=1, arm_timeout_seconds=10, grace_seconds=7, verdict_seconds=0
     )
-    drive.exit(1, 1)
-    drive.stop(0)
+    drive.fail(1, 1)
     assert (drive.phase, remaining_seconds(drive.run, drive.now)) == ("arming", 32.0)
     drive.wait(31.75)
     assert drive.phase == "arming"
@@ -74,20 +73,16 @@ def test_the_time_to_arm_again_has_the_grace_in_it() -> None:
 
 def test_without_restarts_the_first_failure_ends_the_run_as_ever() -> None:
     drive = in_phase(Phase.RUNNING, 2)
-    drive.exit(1, 3)
-    drive.stop(0)
+    drive.fail(1, 3)
     assert (drive.result.status, drive.result.exit_code, drive.ended()) == ("failed", 3, [])
     assert drive.result.message == "node 1 (host1) failed: the program ended with exit code 3"
 
 
 def test_when_restarts_are_used_up_it_says_so() -> None:
     drive = in_phase(Phase.RUNNING, 2, max_restarts=1)
-    drive.exit(1, 3, tail=["one"])
-    drive.stop(0)
-    drive.arm()
-    drive.wait(40)
-    drive.exit(0, 4)
-    drive.stop(1)
+    drive.fail(1, 3, tail=["one"])
+    drive.arm().wait(40)
+    drive.fail(0, 4)
     assert (drive.result.status, drive.result.exit_code, drive.ended()) == ("failed", 4, [(1, 3)])
     assert drive.result.message == (
         "node 0 (host0) failed: the program ended with exit code 4; the only restart is used up"
@@ -95,14 +90,11 @@ def test_when_restarts_are_used_up_it_says_so() -> None:
 
 
 def test_when_all_restarts_ended_alike_it_says_so() -> None:
-    drive = in_phase(Phase.RUNNING, 1, max_restarts=2)
-    drive.wait(61)
+    drive = in_phase(Phase.RUNNING, 1, max_restarts=2).wait(61)
     drive.exit(0, 3)
-    drive.arm()
-    drive.wait(61)
+    drive.arm().wait(61)
     drive.exit(0, 3)
-    drive.arm()
-    drive.wait(61)
+    drive.arm().wait(61)
     drive.exit(0, 3)
     assert drive.result.message.endswith(
         "; restart 2 of 2 is used up; each start ended with exit code 3"
@@ -119,8 +111,7 @@ def test_a_program_that_had_ended_well_starts_again_with_the_others() -> None:
 def test_a_port_that_a_person_has_chosen_stays() -> None:
     drive = in_phase(Phase.RUNNING, 2, max_restarts=1, master_port=4000)
     assert drive.table.master_port == 4000
-    drive.exit(1, 1)
-    drive.stop(0)
+    drive.fail(1, 1)
     assert (drive.phase, drive.table.master_port) == ("arming", 4000)
 
 
@@ -136,8 +127,7 @@ def test_the_first_restart_comes_at_once_and_the_next_ones_wait_for_longer_and_l
     drive = in_phase(Phase.RUNNING, 1, max_restarts=9)
     drive.exit(0, 1)
     assert drive.phase == "arming"
-    drive.arm()
-    drive.wait(5)
+    drive.arm().wait(5)
     drive.exit(0, 2)
     assert (drive.phase, remaining_seconds(drive.run, drive.now)) == ("restarting", 1.0)
     assert drive.run.starts.ended[-1].then == "restart 2 of 9 after 1 s"
@@ -149,22 +139,16 @@ def test_the_first_restart_comes_at_once_and_the_next_ones_wait_for_longer_and_l
     assert drive.phase == "restarting"
     drive.wait(0.25)
     assert drive.phase == "arming"
-    drive.arm()
-    drive.wait(5)
+    drive.arm().wait(5)
     drive.exit(0, 3)
     assert remaining_seconds(drive.run, drive.now) == 2.0
-    drive.wait(2)
-    drive.arm()
-    drive.wait(5)
+    drive.wait(2).arm().wait(5)
     drive.exit(0, 4)
     assert remaining_seconds(drive.run, drive.now) == 4.0
-    drive.wait(4)
-    drive.arm()
-    drive.wait(70)
+    drive.wait(4).arm().wait(70)
     drive.exit(0, 5)
     assert drive.phase == "arming"
-    drive.arm()
-    drive.wait(5)
+    drive.arm().wait(5)
     drive.exit(0, 6)
     assert remaining_seconds(drive.run, drive.now) == 8.0
 
@@ -172,42 +156,31 @@ def test_the_first_restart_comes_at_once_and_the_next_ones_wait_for_longer_and_l
 def test_ten_minutes_or_progress_begin_the_back_off_anew() -> None:
     drive = in_phase(Phase.RUNNING, 1, max_restarts=9)
     drive.exit(0, 1)
-    drive.arm()
-    drive.wait(1)
+    drive.arm().wait(1)
     drive.exit(0, 2)
-    drive.wait(1)
-    drive.arm()
-    drive.wait(601)
+    drive.wait(1).arm().wait(601)
     drive.exit(0, 3)
     assert drive.phase == "arming"
-    drive.arm()
-    drive.wait(1)
+    drive.arm().wait(1)
     drive.exit(0, 4)
     assert drive.phase == "arming"
-    drive.arm()
-    drive.wait(1)
+    drive.arm().wait(1)
     drive.exit(0, 5, progress=7)
     assert drive.phase == "arming"
-    drive.arm()
-    drive.wait(1)
+    drive.arm().wait(1)
     drive.exit(0, 6, progress=7)
     assert drive.phase == "arming"
-    drive.arm()
-    drive.wait(1)
+    drive.arm().wait(1)
     drive.exit(0, 5)
     assert drive.phase == "restarting"
 
 
 def test_the_same_end_twice_within_30_s_is_not_started_a_third_time() -> None:
-    drive = in_phase(Phase.RUNNING, 2, max_restarts=9)
-    drive.wait(3)
-    drive.exit(1, 1, tail=["at 0x7f1 step 3"])
-    drive.stop(0)
+    drive = in_phase(Phase.RUNNING, 2, max_restarts=9).wait(3)
+    drive.fail(1, 1, tail=["at 0x7f1 step 3"])
     assert drive.phase == "arming"
-    drive.arm()
-    drive.wait(4)
-    drive.exit(0, 1, tail=["at 0x8aa step 4"])
-    drive.stop(1)
+    drive.arm().wait(4)
+    drive.fail(0, 1, tail=["at 0x8aa step 4"])
     assert (drive.result.status, drive.result.exit_code) == ("failed", 1)
     assert drive.run.starts.used == 1
     assert drive.result.message == (
@@ -218,16 +191,12 @@ def test_the_same_end_twice_within_30_s_is_not_started_a_third_time() -> None:
 
 
 def test_the_same_end_later_is_started_again() -> None:
-    drive = in_phase(Phase.RUNNING, 1, max_restarts=9)
-    drive.wait(31)
+    drive = in_phase(Phase.RUNNING, 1, max_restarts=9).wait(31)
     drive.exit(0, 1)
-    drive.arm()
-    drive.wait(3)
+    drive.arm().wait(3)
     drive.exit(0, 1)
     assert drive.phase == "restarting"
-    drive.wait(1)
-    drive.arm()
-    drive.wait(31)
+    drive.wait(1).arm().wait(31)
     drive.exit(0, 1)
     assert drive.phase == "restarting"
 
@@ -242,8 +211,7 @@ def test_the_same_end_beyond_another_step_is_started_again() -> None:
 
 @pytest.mark.parametrize("code", [126, 127])
 def test_what_cannot_be_started_or_read_is_not_started_again(code: int) -> None:
-    drive = in_phase(Phase.RUNNING, 1, max_restarts=9)
-    drive.wait(2)
+    drive = in_phase(Phase.RUNNING, 1, max_restarts=9).wait(2)
     drive.exit(0, code)
     assert (drive.result.status, drive.result.exit_code) == ("failed", code)
     assert drive.result.message.endswith(
@@ -282,25 +250,20 @@ def test_wrong_arguments_are_not_started_again() -> None:
 
 
 def test_what_began_well_may_fail_like_that_later() -> None:
-    drive = in_phase(Phase.RUNNING, 1, max_restarts=9)
-    drive.wait(31)
+    drive = in_phase(Phase.RUNNING, 1, max_restarts=9).wait(31)
     drive.exit(0, 1, tail=["ModuleNotFoundError: no"])
     assert drive.phase == "arming"
 
 
 def test_three_epochs_that_get_no_further_are_enough() -> None:
-    drive = in_phase(Phase.RUNNING, 1, max_restarts=9)
-    drive.wait(61)
+    drive = in_phase(Phase.RUNNING, 1, max_restarts=9).wait(61)
     drive.exit(0, 1, progress=5)
-    drive.arm()
-    drive.wait(61)
+    drive.arm().wait(61)
     drive.exit(0, 1, progress=5)
-    drive.arm()
-    drive.wait(61)
+    drive.arm().wait(61)
     drive.exit(0, 1, progress=4)
     assert drive.phase == "arming"
-    drive.arm()
-    drive.wait(61)
+    drive.arm().wait(61)
     drive.exit(0, 1)
     assert drive.result.status == "failed"
     assert drive.result.message.endswith("exit code 1; 3 starts in a row did not get beyond step 5")
@@ -311,28 +274,24 @@ def test_progress_that_only_a_program_knows_that_is_late_to_end_counts_as_well()
     drive.exit(1, 1)
     drive.wait(2)
     drive.exit(0, 143, epoch=1, stopped=True, progress=5)
-    drive.arm()
-    drive.wait(5)
+    drive.arm().wait(5)
     drive.exit(1, 2)
     drive.wait(2)
     assert drive.phase == "arming"
     drive.exit(0, 143, epoch=2, stopped=True, progress=6)
-    drive.arm()
-    drive.wait(5)
+    drive.arm().wait(5)
     drive.exit(1, 3)
     drive.wait(2)
     assert drive.phase == "arming"
     drive.exit(0, 143, epoch=3, stopped=True, progress=7)
-    drive.arm()
-    drive.wait(5)
+    drive.arm().wait(5)
     drive.exit(1, 4)
     drive.wait(2)
     assert (drive.phase, drive.run.starts.used) == ("arming", 4)
 
 
 def test_a_lost_node_ends_the_run_although_restarts_are_left() -> None:
-    drive = in_phase(Phase.RUNNING, 3, max_restarts=9)
-    drive.wait(16, silent=[2])
+    drive = in_phase(Phase.RUNNING, 3, max_restarts=9).wait(16, silent=[2])
     drive.stop(0)
     drive.exit(1, 1)
     assert (drive.result.status, drive.result.exit_code, drive.result.slot) == ("failed", 86, 2)
@@ -365,8 +324,7 @@ def test_a_node_that_is_told_to_end_is_lost() -> None:
 
 def test_a_failure_of_the_node_itself_is_none_of_the_program() -> None:
     drive = in_phase(Phase.RUNNING, 2, max_restarts=9)
-    drive.exit(1, 87, by_agent=True, message="no RDMA")
-    drive.stop(0)
+    drive.fail(1, 87, by_agent=True, message="no RDMA")
     assert (drive.result.status, drive.result.exit_code) == ("failed", 87)
     assert drive.result.message == (
         "node 1 (host1) failed: no RDMA; the programs are not started again, because this "
@@ -376,8 +334,7 @@ def test_a_failure_of_the_node_itself_is_none_of_the_program() -> None:
 
 def test_a_node_that_is_lost_before_it_has_armed_again_ends_the_run() -> None:
     drive = in_phase(Phase.RUNNING, 3, max_restarts=9)
-    drive.exit(1, 1)
-    drive.stop(0, 2)
+    drive.fail(1, 1)
     drive.wait(16, silent=[2])
     assert (drive.result.status, drive.result.code) == ("failed", "node_lost")
     assert drive.result.message == (
@@ -388,12 +345,9 @@ def test_a_node_that_is_lost_before_it_has_armed_again_ends_the_run() -> None:
 
 def test_a_node_that_is_lost_while_the_run_waits_ends_it() -> None:
     drive = in_phase(Phase.RUNNING, 2, max_restarts=9)
-    drive.exit(1, 1)
-    drive.stop(0)
-    drive.arm()
-    drive.wait(1)
-    drive.exit(1, 2)
-    drive.stop(0)
+    drive.fail(1, 1)
+    drive.arm().wait(1)
+    drive.fail(1, 2)
     assert drive.phase == "restarting"
     drive.leave(1)
     assert (drive.result.status, drive.result.code) == ("failed", "node_lost")
@@ -401,8 +355,7 @@ def test_a_node_that_is_lost_while_the_run_waits_ends_it() -> None:
 
 def test_the_scheduler_alone_does_not_say_that_a_node_is_lost() -> None:
     drive = in_phase(Phase.RUNNING, 2, max_restarts=9)
-    drive.exit(1, 1)
-    drive.stop(0)
+    drive.fail(1, 1)
     drive.news(1, SlotState.ENDED)
     assert drive.phase == "arming"
 
@@ -411,8 +364,7 @@ def test_a_newer_worker_run_of_the_same_slot_proves_itself_before_the_programs_s
     None
 ):
     drive = in_phase(Phase.RUNNING, 2, max_restarts=9)
-    drive.exit(1, 1)
-    drive.stop(0)
+    drive.fail(1, 1)
     assert drive.phase == "arming"
     drive.join(0, 2)
     assert (drive.phase, drive.run.epoch) == ("verifying", 3)
@@ -425,12 +377,9 @@ def test_a_newer_worker_run_of_the_same_slot_proves_itself_before_the_programs_s
 
 def test_a_newer_worker_run_may_come_while_the_run_waits() -> None:
     drive = in_phase(Phase.RUNNING, 2, max_restarts=9)
-    drive.exit(1, 1)
-    drive.stop(0)
-    drive.arm()
-    drive.wait(1)
-    drive.exit(1, 2)
-    drive.stop(0)
+    drive.fail(1, 1)
+    drive.arm().wait(1)
+    drive.fail(1, 2)
     drive.join(0, 2)
     assert drive.phase == "restarting"
     drive.wait(1)
@@ -470,8 +419,7 @@ def test_a_cancel_ends_a_run_that_would_start_again() -> None:
 def test_a_cancel_ends_a_run_that_waits() -> None:
     drive = in_phase(Phase.RUNNING, 1, max_restarts=9)
     drive.exit(0, 1)
-    drive.arm()
-    drive.wait(1)
+    drive.arm().wait(1)
     drive.exit(0, 2)
     assert remaining_seconds(drive.run, drive.now) == 1.0
     drive.cancelled()
@@ -558,8 +506,7 @@ def test_nothing_is_stopped_where_a_node_has_ended_well_and_left() -> None:
 def test_who_asks_while_the_run_waits_has_it_wait_no_longer() -> None:
     drive = in_phase(Phase.RUNNING, 1, max_restarts=9)
     drive.exit(0, 1)
-    drive.arm()
-    drive.wait(1)
+    drive.arm().wait(1)
     drive.exit(0, 2)
     assert drive.phase == "restarting"
     drive.restart("now")
@@ -648,10 +595,8 @@ def test_what_followed_a_failure_that_was_told_late_is_not_how_the_epoch_ended()
     drive.exit(1, 134)
     drive.wait(2)
     drive.exit(0, 7, epoch=1, age_seconds=9)
-    drive.arm()
-    drive.wait(3)
-    drive.exit(1, 134)
-    drive.stop(0)
+    drive.arm().wait(3)
+    drive.fail(1, 134)
     assert (drive.phase, drive.run.starts.used) == ("restarting", 2)
 
 
@@ -666,20 +611,16 @@ def test_a_late_report_of_a_later_failure_changes_nothing() -> None:
 def test_a_report_of_an_epoch_before_does_not_end_the_next_one() -> None:
     drive = in_phase(Phase.RUNNING, 2, max_restarts=9, verdict_seconds=2)
     drive.exit(1, 1)
-    drive.wait(2)
-    drive.arm()
+    drive.wait(2).arm()
     drive.exit(0, 7, epoch=1)
     assert (drive.phase, drive.run.stop) == ("running", False)
 
 
 def test_after_a_restart_of_the_registry_everything_goes_on() -> None:
     drive = in_phase(Phase.RUNNING, 2, max_restarts=9)
-    drive.exit(1, 1)
-    drive.stop(0)
-    drive.arm()
-    drive.wait(1)
-    drive.exit(1, 2)
-    drive.stop(0)
+    drive.fail(1, 1)
+    drive.arm().wait(1)
+    drive.fail(1, 2)
     drive.registry_restarts()
     assert drive.phase == "restarting"
     drive.wait(1)
@@ -693,8 +634,7 @@ def test_what_nodes_and_people_see_of_it() -> None:
     drive = in_phase(Phase.RUNNING, 2, max_restarts=3)
     before = node_view(drive.run, drive.now, 2.0)
     assert before.restarts == RestartFacts(max_restarts=3)
-    drive.exit(1, 9)
-    drive.stop(0)
+    drive.fail(1, 9)
     words = "node 1 (host1) failed: the program ended with exit code 9"
     view = node_view(drive.run, drive.now, 2.0)
     assert view.restarts == RestartFacts(restarts=1, max_restarts=3, last_failure=words)

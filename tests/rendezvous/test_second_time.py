@@ -20,8 +20,7 @@ ECC = "'CUDA error: uncorrectable ECC error encountered'"
 def test_a_late_report_of_an_epoch_before_the_last_one_says_nothing_of_that() -> None:
     drive = in_phase(Phase.RUNNING, 2, max_restarts=9, verdict_seconds=2)
     drive.exit(0, 1)
-    drive.wait(2)
-    drive.arm()
+    drive.wait(2).arm()
     drive.exit(0, 5)
     drive.wait(2)
     assert (drive.phase, drive.ended()) == ("restarting", [(1, 1), (2, 5)])
@@ -38,13 +37,11 @@ def test_a_late_report_of_an_epoch_before_the_last_one_says_nothing_of_that() ->
 def test_a_late_report_of_progress_is_none_of_an_epoch_before() -> None:
     drive = in_phase(Phase.RUNNING, 2, max_restarts=9, verdict_seconds=2)
     drive.exit(0, 1)
-    drive.wait(2)
-    drive.arm()
+    drive.wait(2).arm()
     drive.exit(0, 5, progress=4)
     drive.wait(2)
     drive.exit(1, 143, epoch=1, stopped=True, progress=3)
-    drive.arm()
-    drive.wait(61)
+    drive.arm().wait(61)
     drive.exit(0, 6)
     drive.exit(1, 143, epoch=3, stopped=True)
     assert drive.ended() == [(1, 1), (2, 5), (3, 6)]
@@ -53,23 +50,15 @@ def test_a_late_report_of_progress_is_none_of_an_epoch_before() -> None:
 def test_a_device_that_fails_again_after_something_else_has_failed_is_not_the_second_in_a_row() -> (
     None
 ):
-    drive = in_phase(Phase.RUNNING, 2, max_restarts=9)
-    drive.wait(61)
-    drive.exit(1, 1, tail=["CUDA error: uncorrectable ECC error encountered"])
-    drive.stop(0)
-    drive.arm()
-    drive.wait(61)
-    drive.exit(0, 3)
-    drive.stop(1)
-    drive.arm()
-    drive.wait(61)
-    drive.exit(1, 1, tail=["CUDA error: uncorrectable ECC error encountered"])
-    drive.stop(0)
+    drive = in_phase(Phase.RUNNING, 2, max_restarts=9).wait(61)
+    drive.fail(1, 1, tail=["CUDA error: uncorrectable ECC error encountered"])
+    drive.arm().wait(61)
+    drive.fail(0, 3)
+    drive.arm().wait(61)
+    drive.fail(1, 1, tail=["CUDA error: uncorrectable ECC error encountered"])
     assert (drive.phase, drive.run.starts.used) == ("arming", 3)
-    drive.arm()
-    drive.wait(61)
-    drive.exit(1, 1, tail=["CUDA error: uncorrectable ECC error encountered"])
-    drive.stop(0)
+    drive.arm().wait(61)
+    drive.fail(1, 1, tail=["CUDA error: uncorrectable ECC error encountered"])
     assert drive.result.status == "failed"
     assert drive.result.message.endswith(
         "has failed twice because of its device; it is not started again"
@@ -77,14 +66,10 @@ def test_a_device_that_fails_again_after_something_else_has_failed_is_not_the_se
 
 
 def test_the_device_of_another_node_is_another_one() -> None:
-    drive = in_phase(Phase.RUNNING, 2, max_restarts=9)
-    drive.wait(61)
-    drive.exit(1, 1, tail=["CUDA error: uncorrectable ECC error encountered"])
-    drive.stop(0)
-    drive.arm()
-    drive.wait(61)
-    drive.exit(0, 1, tail=["CUDA error: uncorrectable ECC error encountered"])
-    drive.stop(1)
+    drive = in_phase(Phase.RUNNING, 2, max_restarts=9).wait(61)
+    drive.fail(1, 1, tail=["CUDA error: uncorrectable ECC error encountered"])
+    drive.arm().wait(61)
+    drive.fail(0, 1, tail=["CUDA error: uncorrectable ECC error encountered"])
     assert (drive.phase, drive.run.starts.used) == ("arming", 2)
 
 

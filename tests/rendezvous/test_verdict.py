@@ -72,8 +72,7 @@ def test_the_first_cause_is_the_oldest_failure_and_not_the_first_report() -> Non
 
 
 def test_a_node_that_fell_silent_before_the_failure_is_waited_for_and_is_the_cause() -> None:
-    drive = in_phase(Phase.RUNNING, 3)
-    drive.wait(1, silent=[1])
+    drive = in_phase(Phase.RUNNING, 3).wait(1, silent=[1])
     drive.exit(0, 1)
     drive.wait(3, silent=[1])
     assert drive.phase == "running"
@@ -86,8 +85,7 @@ def test_a_node_that_fell_silent_before_the_failure_is_waited_for_and_is_the_cau
 
 
 def test_the_verdict_waits_no_longer_than_a_lease_although_the_registry_doubts_itself() -> None:
-    drive = in_phase(Phase.RUNNING, 5)
-    drive.wait(1, silent=[1, 2, 3, 4])
+    drive = in_phase(Phase.RUNNING, 5).wait(1, silent=[1, 2, 3, 4])
     drive.exit(0, 1)
     drive.wait(16.75, silent=[1, 2, 3, 4])
     assert drive.phase == "running"
@@ -106,8 +104,7 @@ def test_a_node_whose_worker_run_was_preempted_says_so_where_that_is_known_in_ti
 
 
 def test_a_preemption_that_is_told_before_the_node_is_lost_is_its_cause() -> None:
-    drive = in_phase(Phase.RUNNING, 2)
-    drive.wait(5, silent=[1])
+    drive = in_phase(Phase.RUNNING, 2).wait(5, silent=[1])
     drive.news(1, SlotState.FAILED, detail="PREEMPTED: n1", cause="preempted")
     drive.wait(12, silent=[1])
     assert (drive.result.code, drive.result.exit_code) == ("preempted", 88)
@@ -137,8 +134,7 @@ def test_a_node_that_is_lost_after_a_failure_is_not_the_cause_and_is_named_besid
 
 
 def test_after_a_restart_the_verdict_waits_for_those_who_were_not_heard_of_since() -> None:
-    drive = in_phase(Phase.RUNNING, 3)
-    drive.wait(5)
+    drive = in_phase(Phase.RUNNING, 3).wait(5)
     drive.exit(1, 3)
     drive.registry_restarts()
     drive.wait(14, silent=[2])
@@ -150,15 +146,13 @@ def test_after_a_restart_the_verdict_waits_for_those_who_were_not_heard_of_since
 
 def test_what_an_agent_ends_its_node_for_is_said_without_the_exit_code() -> None:
     drive = in_phase(Phase.RUNNING, 2, verdict_seconds=0)
-    drive.exit(0, 87, by_agent=True, message="no GPU")
-    drive.stop(1)
+    drive.fail(0, 87, by_agent=True, message="no GPU")
     assert (drive.result.exit_code, drive.result.exit_code_of) == (87, "rdzv")
     assert drive.result.message == "node 0 (host0) failed: no GPU"
 
 
 def test_a_lost_node_fails_the_run() -> None:
-    drive = in_phase(Phase.RUNNING, 3)
-    drive.wait(16, silent=[2])
+    drive = in_phase(Phase.RUNNING, 3).wait(16, silent=[2])
     assert (drive.run.stop, drive.states()) == (True, ["running", "running", "lost"])
     drive.stop(0)
     drive.exit(1, 1)
@@ -248,8 +242,7 @@ def test_after_the_go_the_lease_and_not_the_scheduler_says_who_is_lost() -> None
 
 
 def test_a_suspect_node_whose_worker_run_is_over_is_lost_with_the_scheduler_s_words() -> None:
-    drive = in_phase(Phase.RUNNING)
-    drive.wait(1, silent=[1])
+    drive = in_phase(Phase.RUNNING).wait(1, silent=[1])
     drive.news(1, SlotState.FAILED, detail="exit code 137")
     drive.wait(4.75, silent=[1])
     assert drive.states() == ["running", "running"]
@@ -422,8 +415,7 @@ def test_what_every_node_does_is_usual_and_what_only_one_does_is_not() -> None:
 
 
 def test_a_led_run_has_succeeded_when_the_program_of_node_0_ended_well() -> None:
-    drive = in_phase(Phase.RUNNING, 3, led=True)
-    drive.wait(30)
+    drive = in_phase(Phase.RUNNING, 3, led=True).wait(30)
     assert drive.phase == "running"
     drive.exit(0, 0, ran_seconds=30.0)
     assert (drive.result.status, drive.result.exit_code) == ("ok", 0)

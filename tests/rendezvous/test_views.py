@@ -23,8 +23,7 @@ from tests.support.driver import LAUNCH, Drive, in_phase, make_spec
 
 
 def test_of_each_missing_slot_it_is_said_what_is_known_of_its_worker_run() -> None:
-    drive = Drive(make_spec(4, join_timeout_seconds=600)).gather(0)
-    drive.wait(20)
+    drive = Drive(make_spec(4, join_timeout_seconds=600)).gather(0).wait(20)
     drive.news(1, SlotState.SUBMITTING)
     drive.news(2, SlotState.SUBMITTING)
     drive.news(2, SlotState.QUEUED, detail="Priority")
@@ -136,8 +135,7 @@ def test_where_nobody_submits_a_slot_is_waited_for_and_then_never_called() -> No
 
 
 def test_the_last_call_is_counted_down() -> None:
-    drive = Drive(make_spec(4, least=2, last_call_seconds=30)).gather(0, 1)
-    drive.wait(10)
+    drive = Drive(make_spec(4, least=2, last_call_seconds=30)).gather(0, 1).wait(10)
     assert drive.waits() == "2 of 2:4 nodes joined; last call, 20 s left"
 
 
@@ -183,8 +181,7 @@ def test_running_says_who_is_waited_for_when_others_ended_well_a_while_ago() -> 
 
 
 def test_running_names_the_node_that_was_lost() -> None:
-    drive = in_phase(Phase.RUNNING, 3)
-    drive.wait(15, silent=[2])
+    drive = in_phase(Phase.RUNNING, 3).wait(15, silent=[2])
     assert drive.waits() == (
         "node 2 (host2) was lost: it was silent for 15 s: host, network or agent is down; "
         "the others are being stopped"
@@ -217,8 +214,7 @@ def test_a_run_of_one_node_has_no_peers_and_no_other_nodes() -> None:
 
 
 def test_the_one_node_that_does_not_report_is_named() -> None:
-    drive = Drive(make_spec(1, verify_timeout_seconds=60)).gather(0)
-    drive.wait(60)
+    drive = Drive(make_spec(1, verify_timeout_seconds=60)).gather(0).wait(60)
     assert drive.result.code == "verification_failed"
     assert drive.result.message == (
         "slot 0 (host0) did not report within 60 s, though still connected"
@@ -226,8 +222,7 @@ def test_the_one_node_that_does_not_report_is_named() -> None:
 
 
 def test_a_registry_that_doubts_itself_says_so() -> None:
-    drive = in_phase(Phase.RUNNING, 4)
-    drive.wait(16, silent=[0, 1, 2])
+    drive = in_phase(Phase.RUNNING, 4).wait(16, silent=[0, 1, 2])
     assert drive.states() == ["running", "running", "running", "running"]
     assert drive.status().reason == (
         "most nodes went silent at the same time, so this registry itself may be cut off; "
@@ -246,8 +241,7 @@ def test_a_slot_that_was_given_up_leaves_one_less_to_spare() -> None:
 
 
 def test_slot_0_counts_although_the_others_are_enough() -> None:
-    drive = Drive(make_spec(3, least=2, join_timeout_seconds=60)).gather(1, 2)
-    drive.wait(10)
+    drive = Drive(make_spec(3, least=2, join_timeout_seconds=60)).gather(1, 2).wait(10)
     assert remaining_seconds(drive.run, drive.now) == 50.0
 
 

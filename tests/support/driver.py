@@ -319,6 +319,12 @@ class Drive:
         for slot in slots:
             self.exit(slot, code, stopped=True, age_seconds=0.25 * (slot + 1))
 
+    def fail(self, slot: int, code: int, **changes: Any) -> None:
+        """The node's program fails, and those of all others end because they are told to."""
+        self.exit(slot, code, **changes)
+        others = [one for one in self.run.of_table() if one.index != slot]
+        self.stop(*(one.index for one in others if one.its_node.state is NodeState.RUNNING))
+
     def news(self, slot: int, state: SlotState, generation: int = 1, **changes: Any) -> str | None:
         """The launcher tells of a worker run; returns what it did, in words."""
         news = SlotNews(generation=generation, state=state, **changes)
@@ -348,7 +354,7 @@ class Drive:
         yield
         assert len(self.journal) == kept, self.reasons[kept:]
 
-    def wait(self, seconds: float, *, silent: Collection[int] = ()) -> None:
+    def wait(self, seconds: float, *, silent: Collection[int] = ()) -> Drive:
         """Let time pass, sweep by sweep; every node but the silent ones keeps polling."""
         end = self.now + seconds
         while self.now < end:
@@ -358,6 +364,7 @@ class Drive:
                     self.leases.heard((slot.index, slot.node.incarnation), self.now)
             for event in due(self.run, self.now, self.leases):
                 self.apply(event)
+        return self
 
     @staticmethod
     def _gone(slot: Slot) -> bool:
@@ -426,7 +433,7 @@ class Drive:
         plan = node_view(self.run, self.now, 2.0).plan
         return None if plan is None else [peer.slot for peer in plan.peers]
 
-    def findings(self, check: str) -> list[tuple[str, int]]:
+    def findings(self, check: str) -> list[tuple[str, int | None]]:
         """The level and the slot of what a check has found."""
         found = self.run.attempt.findings
         return [(one.level, one.slot) for one in found if one.check == check]
