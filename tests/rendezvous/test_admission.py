@@ -14,6 +14,11 @@ from rendezvous.wire.verify import ProbeReport
 from tests.support.driver import Drive, in_phase, make_join, make_spec, sha
 
 
+def command(*words: str) -> Job:
+    """What a node tells of its COMMAND."""
+    return Job(command_words=[sha(word)[:16] for word in words])
+
+
 @pytest.mark.parametrize("phase", [Phase.GATHERING, Phase.VERIFYING, Phase.ARMING, Phase.RUNNING])
 def test_the_same_join_again_changes_nothing_in_any_phase(phase: Phase) -> None:
     drive = in_phase(phase)
@@ -185,26 +190,24 @@ def test_another_framework_is_refused_with_both_names() -> None:
 
 def test_the_same_command_is_accepted_as_is_one_that_is_not_told() -> None:
     drive = Drive(make_spec(3))
-    drive.join(0, job=Job(command_words=[sha("a")[:16]]))
-    drive.join(1, job=Job(command_words=[sha("a")[:16]]))
+    drive.join(0, job=command("a"))
+    drive.join(1, job=command("a"))
     drive.join(2)
     assert drive.states() == ["joined", "joined", "joined"]
 
 
 def test_commands_may_differ_when_the_run_allows_it() -> None:
     drive = Drive(make_spec(3, same_command=False))
-    drive.join(0, job=Job(command_words=[sha("a")[:16]]))
-    drive.join(1, job=Job(command_words=[sha("b")[:16]]))
+    drive.join(0, job=command("a"))
+    drive.join(1, job=command("b"))
     assert drive.slot(1).incarnations == 1
 
 
 def test_of_two_nodes_with_different_commands_both_are_named_and_nobody_is_blamed() -> None:
     drive = Drive(make_spec(4))
-    drive.join(2, job=Job(command_words=[sha("train.py")[:16], sha("--lr")[:16], sha("1")[:16]]))
+    drive.join(2, job=command("train.py", "--lr", "1"))
     with pytest.raises(Mismatch) as refused:
-        drive.join(
-            0, job=Job(command_words=[sha("train.py")[:16], sha("--lr")[:16], sha("2")[:16]])
-        )
+        drive.join(0, job=command("train.py", "--lr", "2"))
     assert (drive.result.code, drive.result.exit_code) == ("mismatch", 77)
     assert (drive.result.slot, drive.result.hostname, drive.result.command_word) == (None, "", 3)
     assert refused.value.message == (
@@ -215,10 +218,10 @@ def test_of_two_nodes_with_different_commands_both_are_named_and_nobody_is_blame
 
 def test_one_node_against_the_rest_is_named_alone() -> None:
     drive = Drive(make_spec(4))
-    drive.join(0, job=Job(command_words=[sha("t")[:16], sha("a")[:16]]))
-    drive.join(1, job=Job(command_words=[sha("t")[:16], sha("a")[:16]]))
+    drive.join(0, job=command("t", "a"))
+    drive.join(1, job=command("t", "a"))
     with pytest.raises(Mismatch) as refused:
-        drive.join(3, job=Job(command_words=[sha("t")[:16], sha("a")[:16], sha("b")[:16]]))
+        drive.join(3, job=command("t", "a", "b"))
     assert (drive.result.slot, drive.result.command_word, drive.result.code) == (3, 3, "mismatch")
     assert refused.value.message == (
         "slot 3 (host3) would run a different COMMAND: word 3 differs from that of slot 0 "
@@ -228,30 +231,30 @@ def test_one_node_against_the_rest_is_named_alone() -> None:
 
 def test_one_node_against_several_is_named_alone() -> None:
     drive = Drive(make_spec(4))
-    drive.join(0, job=Job(command_words=[sha("a")[:16]]))
-    drive.join(1, job=Job(command_words=[sha("a")[:16]]))
-    drive.join(2, job=Job(command_words=[sha("a")[:16]]))
+    drive.join(0, job=command("a"))
+    drive.join(1, job=command("a"))
+    drive.join(2, job=command("a"))
     with pytest.raises(Mismatch) as refused:
-        drive.join(3, job=Job(command_words=[sha("b")[:16]]))
+        drive.join(3, job=command("b"))
     assert refused.value.message.endswith("from that of slot 0 (host0) and 2 others")
 
 
 def test_a_node_in_place_of_the_only_other_one_may_have_another_command() -> None:
     drive = Drive(make_spec(3))
-    drive.join(0, job=Job(command_words=[sha("a")[:16]]))
-    drive.join(0, 2, job=Job(command_words=[sha("b")[:16]]))
+    drive.join(0, job=command("a"))
+    drive.join(0, 2, job=command("b"))
     assert drive.slot(0).incarnations == 2
 
 
 def test_the_node_that_is_compared_with_may_be_gone() -> None:
     drive = Drive(make_spec(4))
-    drive.join(0, job=Job(command_words=[sha("a")[:16]]))
-    drive.join(1, job=Job(command_words=[sha("a")[:16]]))
-    drive.join(2, job=Job(command_words=[sha("a")[:16]]))
+    drive.join(0, job=command("a"))
+    drive.join(1, job=command("a"))
+    drive.join(2, job=command("a"))
     drive.leave(0)
     drive.leave(1)
     with pytest.raises(Mismatch) as refused:
-        drive.join(3, job=Job(command_words=[sha("b")[:16]]))
+        drive.join(3, job=command("b"))
     assert drive.result.slot is None
     assert "slot 2 (host2)" in refused.value.message
 

@@ -60,8 +60,7 @@ def test_what_another_worker_run_would_do_no_better_is_not_submitted_again() -> 
     drive = Drive(make_spec(2)).gather(0)
     drive.news(1, SlotState.SUBMITTING)
     drive.news(1, SlotState.FAILED, cause="scheduler_failed", detail="no rdzv")
-    assert (drive.result.status, drive.result.exit_code) == ("failed", 83)
-    assert (drive.result.code, drive.result.slot) == ("scheduler_failed", 1)
+    assert drive.failure == (83, "scheduler_failed", 1)
 
 
 @pytest.mark.parametrize("phase", [Phase.GATHERING, Phase.VERIFYING, Phase.ARMING])
@@ -88,8 +87,7 @@ def test_where_nobody_can_submit_again_a_node_that_was_ended_may_come_again(phas
 def test_where_nobody_can_submit_again_a_node_that_failed_may_not(phase: Phase) -> None:
     drive = in_phase(phase, 3, managed=False)
     drive.exit(1, 82)
-    assert (drive.result.exit_code, drive.result.slot) == (82, 1)
-    assert drive.result.code == "agent_failed"
+    assert drive.failure == (82, "agent_failed", 1)
 
 
 @pytest.mark.parametrize("phase", [Phase.GATHERING, Phase.VERIFYING, Phase.ARMING])
@@ -172,8 +170,7 @@ def test_the_cause_of_a_submission_that_fails_is_said_once_before_the_end_and_at
     drive.news(1, SlotState.SUBMITTING, 2)
     assert drive.waits().endswith("slot 1 being submitted again")
     drive.news(1, SlotState.FAILED, 2, detail="no such queue")
-    assert (drive.result.exit_code, drive.result.slot) == (83, 1)
-    assert drive.result.code == "scheduler_failed"
+    assert drive.failure == (83, "scheduler_failed", 1)
     assert drive.result.message == (
         "slot 1 failed before the start: its submission failed: no such queue"
     )

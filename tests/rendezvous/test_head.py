@@ -61,8 +61,7 @@ def test_a_helper_that_fails_while_node_0_runs_fails_the_run() -> None:
     assert (drive.phase, drive.run.stop) == ("running", True)
     drive.exit(0, 0, stopped=True)
     drive.stop(1)
-    assert (drive.result.status, drive.result.exit_code, drive.result.slot) == ("failed", 7, 2)
-    assert drive.result.code == "program_failed"
+    assert drive.failure == (7, "program_failed", 2)
     assert drive.result.message == "node 2 (host2) failed: the program ended with exit code 7"
 
 

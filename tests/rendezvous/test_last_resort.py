@@ -192,8 +192,7 @@ def test_a_run_tries_its_vpn_once_all_else_has_failed() -> None:
     for slot in range(3):
         drive.probe(slot, *({2} if slot < 2 else {0, 1}))
     assert addresses(drive) == ["100.64.0.1", "100.64.0.2", "100.64.0.3"]
-    drive.wait(1)
-    drive.verify()
+    drive.wait(1).verify()
     assert drive.phase is Phase.ARMING
     assert drive.run.table is not None
     row = drive.run.table.rows[2]

@@ -240,8 +240,7 @@ def test_who_may_ask_for_another_slot_is_not_kept_while_there_is_one() -> None:
 
 
 def test_who_comes_too_late_is_not_kept() -> None:
-    drive = Drive(make_spec(2, spares=1, last_call_seconds=5)).gather(0, 1)
-    drive.wait(5.0)
+    drive = Drive(make_spec(2, spares=1, last_call_seconds=5)).gather(0, 1).wait(5.0)
     drive.verify().arm()
     assert isinstance(drive.ask(2), TooLate)
     assert kept(drive) == []

@@ -548,8 +548,7 @@ def test_who_leaves_while_the_programs_are_stopped_for_a_restart_by_hand_has_lef
     drive.exit(1, 143, stopped=True, leaves=True)
     drive.leave(1)
     drive.stop(0, 2)
-    assert (drive.result.status, drive.result.code) == ("failed", "node_lost")
-    assert (drive.result.exit_code, drive.result.slot) == (86, 1)
+    assert drive.failure == (86, "node_lost", 1)
     assert drive.result.message == (
         "restart requested: now; the programs are not started again, because node 1 (host1)"
         " has left the run"

@@ -16,6 +16,8 @@ from rendezvous.wire.verify import PairProbe, ProbePeer, ProbePlan, ProbeReport
 from tests.support.driver import MEMLOCK, Drive, in_phase, make_candidate, make_spec
 from tests.support.tables import rows
 
+NEWER = Facts(gpus=8, nccl_version="2.21.5")
+OLDER = Facts(gpus=8, nccl_version="2.19.3")
 ETH0 = "eth0 (10.0.0.0/24, Ethernet)"
 ETH1 = "eth1 (10.1.0.0/24, Ethernet)"
 
@@ -50,8 +52,7 @@ def test_where_no_network_works_the_run_fails_with_the_nearest() -> None:
     drive.probe(1, 3)
     drive.probe(2, 3)
     drive.probe(3)
-    assert (drive.result.exit_code, drive.result.code) == (81, "verification_failed")
-    assert drive.result.slot == 3
+    assert drive.failure == (81, "verification_failed", 3)
     assert "over eth1 (10.1.0.0/24" in drive.result.message
 
 
@@ -62,8 +63,7 @@ def test_a_node_that_the_others_cannot_reach_is_blamed() -> None:
     drive.probe(1, 3)
     drive.probe(2, 3)
     drive.probe(3)
-    assert (drive.result.exit_code, drive.result.code) == (81, "verification_failed")
-    assert drive.result.slot == 3
+    assert drive.failure == (81, "verification_failed", 3)
     assert drive.result.message.startswith(
         "slot 3 (host3) cannot be reached by the 3 others over eth0"
     )
@@ -89,8 +89,7 @@ def test_nodes_of_two_families_end_the_run() -> None:
     drive = Drive(make_spec())
     drive.join(0, addresses=["10.0.0.1"])
     drive.join(1, addresses=["fd00::2"])
-    assert (drive.result.exit_code, drive.result.code) == (81, "verification_failed")
-    assert drive.result.slot == 0
+    assert drive.failure == (81, "verification_failed", 0)
     assert "--network" in drive.result.hint
 
 
@@ -103,8 +102,7 @@ def test_a_node_that_does_not_report_ends_the_run_after_the_time_out() -> None:
         "waiting for slot 1 (host1), slot 2 (host2) to report on the other nodes, 0 s left"
     )
     drive.wait(1)
-    assert (drive.result.exit_code, drive.result.code) == (81, "verification_failed")
-    assert drive.result.slot == 1
+    assert drive.failure == (81, "verification_failed", 1)
     assert drive.result.message == (
         "slot 1 (host1), slot 2 (host2) did not report on the other nodes within 60 s, "
         "though still connected"
@@ -252,8 +250,7 @@ def test_of_a_large_run_only_failed_pairs_are_told(monkeypatch: pytest.MonkeyPat
 def test_a_failed_check_of_a_node_ends_the_run_before_anything_is_probed() -> None:
     drive = Drive(make_spec(3)).gather(0, 1)
     drive.join(2, findings=[MEMLOCK])
-    assert (drive.result.exit_code, drive.result.code) == (87, "preflight_failed")
-    assert drive.result.slot == 2
+    assert drive.failure == (87, "preflight_failed", 2)
     assert drive.result.message == (
         "checks before the start failed: slot 2 (host2): memlock 64 KiB, expected "
         "unlimited: RDMA cannot register memory (L12)"
@@ -285,10 +282,10 @@ def test_a_node_that_fails_a_check_is_replaced_by_a_spare() -> None:
 
 def test_all_failed_checks_are_told_at_once() -> None:
     drive = Drive(make_spec(4))
-    drive.join(0, facts=Facts(gpus=8, nccl_version="2.21.5"))
-    drive.join(1, findings=[MEMLOCK], facts=Facts(gpus=8, nccl_version="2.21.5"))
-    drive.join(2, facts=Facts(gpus=8, nccl_version="2.19.3"))
-    drive.join(3, findings=[MEMLOCK], facts=Facts(gpus=8, nccl_version="2.21.5"))
+    drive.join(0, facts=NEWER)
+    drive.join(1, findings=[MEMLOCK], facts=NEWER)
+    drive.join(2, facts=OLDER)
+    drive.join(3, findings=[MEMLOCK], facts=NEWER)
     assert (drive.result.code, drive.result.slot) == ("preflight_failed", 1)
     assert "slot 1 (host1), slot 3 (host3): memlock" in drive.result.message
     assert "slot 2 (host2)" in drive.result.message
@@ -298,17 +295,17 @@ def test_all_failed_checks_are_told_at_once() -> None:
 
 def test_what_is_nobody_s_fault_ends_a_run_that_could_go_without_its_sick_nodes() -> None:
     drive = Drive(make_spec(4, least=2))
-    drive.join(0, facts=Facts(gpus=8, nccl_version="2.21.5"))
-    drive.join(1, facts=Facts(gpus=8, nccl_version="2.21.5"))
-    drive.join(2, facts=Facts(gpus=8, nccl_version="2.19.3"))
-    drive.join(3, findings=[MEMLOCK], facts=Facts(gpus=8, nccl_version="2.19.3"))
+    drive.join(0, facts=NEWER)
+    drive.join(1, facts=NEWER)
+    drive.join(2, facts=OLDER)
+    drive.join(3, findings=[MEMLOCK], facts=OLDER)
     assert (drive.result.code, drive.result.slot) == ("preflight_failed", 3)
 
 
 def test_where_the_nodes_are_split_nobody_is_blamed() -> None:
     drive = Drive(make_spec())
-    drive.join(0, facts=Facts(gpus=8, nccl_version="2.19.3"))
-    drive.join(1, facts=Facts(gpus=8, nccl_version="2.21.5"))
+    drive.join(0, facts=OLDER)
+    drive.join(1, facts=NEWER)
     assert (drive.result.code, drive.result.slot) == ("preflight_failed", None)
 
 
@@ -321,9 +318,9 @@ def test_a_warning_is_kept_and_ends_a_strict_run_only(strict: bool, phase: str) 
 
 def test_a_check_that_is_skipped_fails_nobody() -> None:
     drive = Drive(make_spec(3, skip=["L12", "X02"], strict=True))
-    drive.join(0, facts=Facts(gpus=8, nccl_version="2.21.5"))
-    drive.join(1, findings=[MEMLOCK], facts=Facts(gpus=8, nccl_version="2.21.5"))
-    drive.join(2, facts=Facts(gpus=8, nccl_version="2.19.3"))
+    drive.join(0, facts=NEWER)
+    drive.join(1, findings=[MEMLOCK], facts=NEWER)
+    drive.join(2, facts=OLDER)
     assert (drive.phase, drive.findings("L12")) == ("verifying", [("skipped", 1)])
     assert drive.findings("X02") == [("skipped", 2)]
 

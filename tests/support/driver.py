@@ -413,6 +413,12 @@ class Drive:
         return self.run.result
 
     @property
+    def failure(self) -> tuple[int, str | None, int | None]:
+        """The exit code, the error code and the slot of a failed run."""
+        assert self.result.status == "failed"
+        return self.result.exit_code, self.result.code, self.result.slot
+
+    @property
     def table(self) -> EndpointTable:
         """The run's table; there must be one."""
         assert self.run.table is not None, self.reasons
