@@ -33,20 +33,18 @@ def test_a_delayed_copy_of_an_older_join_is_fenced() -> None:
     assert drive.slot(0).incarnations == 2
     with pytest.raises(Fenced) as refused, drive.unchanged():
         drive.join(0, attempt=1)
-    assert refused.value.message.startswith("slot ")
-    assert (
+    assert refused.value.message.endswith(
         ": this join was accepted as incarnation 1; a newer node has the slot now"
-    ) in refused.value.message
+    )
 
 
 def test_a_copy_of_a_join_whose_node_was_given_up_is_fenced() -> None:
     drive = Drive(make_spec()).gather(1).wait(16, silent=[1])
     with pytest.raises(Fenced) as refused:
         drive.join(1)
-    assert refused.value.message.startswith("slot ")
-    assert (
+    assert refused.value.message.endswith(
         ": this join was accepted as incarnation 1; the slot has been given up since"
-    ) in refused.value.message
+    )
 
 
 def test_an_older_generation_is_fenced_with_both_numbers() -> None:
@@ -140,19 +138,15 @@ def test_who_comes_after_the_last_call_is_asked_to_wait_while_nodes_verify() -> 
 
 
 @pytest.mark.parametrize(
-    ("least", "nnodes", "words"),
-    [
-        (4, "3", "slot 1 (host1) was started with --nnodes 3, but run 'r' has --nnodes 4"),
-        (4, "2:4", "slot 1 (host1) was started with --nnodes 2:4, but run 'r' has --nnodes 4"),
-        (2, "4", "slot 1 (host1) was started with --nnodes 4, but run 'r' has --nnodes 2:4"),
-        (2, "2:5", "slot 1 (host1) was started with --nnodes 2:5, but run 'r' has --nnodes 2:4"),
-    ],
+    ("least", "own", "nnodes"), [(4, "4", "3"), (4, "4", "2:4"), (2, "2:4", "4"), (2, "2:4", "2:5")]
 )
-def test_another_nnodes_is_refused_with_both_values(least: int, nnodes: str, words: str) -> None:
+def test_another_nnodes_is_refused_with_both_values(least: int, own: str, nnodes: str) -> None:
     drive = Drive(make_spec(4, least=least))
     with pytest.raises(Mismatch) as refused:
         drive.join(1, job=Job(nnodes=nnodes))
-    assert refused.value.message == words
+    assert refused.value.message == (
+        f"slot 1 (host1) was started with --nnodes {nnodes}, but run 'r' has --nnodes {own}"
+    )
     assert "the same number of nodes (--nnodes or NUM_NODES)" in refused.value.hint
 
 
@@ -259,35 +253,21 @@ def test_the_node_that_is_compared_with_may_be_gone() -> None:
     assert "slot 2 (host2)" in refused.value.message
 
 
-@pytest.mark.parametrize(
-    ("spares", "requested_node", "words", "words_2"),
-    [
-        (0, 2, "asks to be node 2 in a run of 2 nodes", "its nodes are 0 to 1"),
-        (1, 3, "asks to be node 3 in a run of 2 nodes", "its nodes are 0 to 2"),
-    ],
-)
-def test_a_rank_beyond_the_run_is_refused(
-    spares: int, requested_node: int, words: str, words_2: str
-) -> None:
+@pytest.mark.parametrize(("spares", "asked"), [(0, 2), (1, 3)])
+def test_a_rank_beyond_the_run_is_refused(spares: int, asked: int) -> None:
     drive = Drive(make_spec(2, spares=spares))
     with pytest.raises(Mismatch) as refused:
-        drive.join(1, requested_node=requested_node)
-    assert words in refused.value.message
-    assert refused.value.hint == words_2
+        drive.join(1, requested_node=asked)
+    assert f"asks to be node {asked} in a run of 2 nodes" in refused.value.message
+    assert refused.value.hint == f"its nodes are 0 to {asked - 1}"
 
 
-@pytest.mark.parametrize(
-    ("slot", "requested_node", "words"),
-    [
-        (0, 1, "asks to be node 1; slot 0 is always node 0"),
-        (1, 0, "asks to be node 0; slot 0 is always node 0"),
-    ],
-)
-def test_slot_0_and_node_0_belong_together(slot: int, requested_node: int, words: str) -> None:
+@pytest.mark.parametrize(("slot", "asked"), [(0, 1), (1, 0)])
+def test_slot_0_and_node_0_belong_together(slot: int, asked: int) -> None:
     drive = Drive(make_spec())
     with pytest.raises(Mismatch) as refused:
-        drive.join(slot, requested_node=requested_node)
-    assert words in refused.value.message
+        drive.join(slot, requested_node=asked)
+    assert f"asks to be node {asked}; slot 0 is always node 0" in refused.value.message
     assert "unset NODE_RANK" in refused.value.hint
 
 
@@ -371,11 +351,7 @@ def test_the_same_probe_or_acknowledgement_again_changes_nothing() -> None:
     with drive.unchanged():
         drive.probe(1)
     assert drive.states() == ["joined", "verified", "joined"]
-
-
-def test_the_same_probe_or_acknowledgement_again_changes_nothing_1() -> None:
-    drive = in_phase(Phase.ARMING, 3)
-    drive.ack(1)
+    drive.verify().ack(1)
     with drive.unchanged():
         drive.ack(1)
     assert drive.states() == ["verified", "armed", "verified"]

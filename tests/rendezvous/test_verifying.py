@@ -538,20 +538,14 @@ def test_a_node_that_does_not_report_is_replaced_by_a_spare() -> None:
 
 
 @pytest.mark.parametrize(
-    ("addresses", "addresses_2", "addresses_3", "table"),
-    [
-        (["10.0.0.1"], ["10.0.0.9"], ["10.0.0.9"], [0, 1]),
-        (["10.0.0.9"], ["10.0.0.2"], ["10.0.0.9"], [0, 1]),
-        (["10.0.0.9"], ["10.0.0.9"], ["10.0.0.3"], [0, 2]),
-    ],
+    ("hosts", "table"), [((1, 9, 9), [0, 1]), ((9, 2, 9), [0, 1]), ((9, 9, 3), [0, 2])]
 )
 def test_of_two_nodes_on_one_machine_the_later_is_replaced_by_a_spare(
-    addresses: list[str], addresses_2: list[str], addresses_3: list[str], table: list[int]
+    hosts: tuple[int, ...], table: list[int]
 ) -> None:
     drive = Drive(make_spec(2, spares=1))
-    drive.join(0, addresses=addresses)
-    drive.join(1, addresses=addresses_2)
-    drive.join(2, addresses=addresses_3)
+    for slot, host in enumerate(hosts):
+        drive.join(slot, addresses=[f"10.0.0.{host}"])
     drive.verify()
     assert drive.table_slots() == table
 
