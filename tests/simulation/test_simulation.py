@@ -6,24 +6,20 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from _pytest.mark.structures import ParameterSet
 
 from rendezvous.registry.sqlite_journal import read_journal
-from rendezvous.wire.errors import Unavailable
 from tests.simulation import __main__ as command
 from tests.simulation.__main__ import run_seeds, seeds_from
 from tests.simulation.faults import KINDS, words
 from tests.simulation.generate import generate, outlives_nodes
-from tests.simulation.network import ADDRESSES, place_of
-from tests.simulation.registry import OPERATOR
+from tests.simulation.network import ADDRESSES
 from tests.simulation.schedule import BREAKING, Fault, Launch, Schedule
 from tests.simulation.search import stored
 from tests.simulation.world import World, simulate
 from tests.support.nightly import at_night
-from tests.support.virtual_time import Machine
 
 _EACH = 5
 """Runs that outlive their nodes, in one test: seconds of work also on a slow machine."""
@@ -146,36 +142,6 @@ def test_a_node_uses_the_address_that_is_left() -> None:
     assert (process.ended, process.result is not None) == (0, True)
     assert process.client is not None
     assert process.client.base == f"https://{ADDRESSES[1]}:29600"
-
-
-@pytest.mark.parametrize(
-    ("place", "words", "after"),
-    [
-        ({"proof": b"another"}, "certificate", 0.0),
-        ({"port": 1}, "refused", 0.0),
-        ({"addresses": ("10.7.7.7",)}, "its name cannot be resolved", 0.0),
-        ({}, "filtered, or the host is down", 2.0),  # cut off
-    ],
-)
-def test_a_stranger_is_refused_as_in_reality(
-    place: dict[str, Any], words: str, after: float
-) -> None:
-    world = World(CALM)
-    world.registries.start()
-    path = world.network.path(0, 0)
-    path.cut_up_until = 0.0 if place else 1e9
-    client = world.client(place_of(1), path, world.network.door(path), OPERATOR)
-    client.lines.place = replace(place_of(1), **place)
-
-    async def told() -> float:
-        with pytest.raises(Unavailable, match=words):
-            await client.runs()
-        return world.loop.time()
-
-    task = Machine(world.loop, "stranger").run(told())
-    world.loop.drive(60.0)
-    assert after <= task.result() < after + 2.0
-    world.loop.dispose()
 
 
 # --- what a person gets of a failure --------------------------------------------------------------
