@@ -229,7 +229,7 @@ format: $(INSTALLED)
 
 ## Write docs/openapi.json anew.
 openapi: $(INSTALLED)
-	$(BIN)/python -m rendezvous.registry.openapi > docs/openapi.json
+	$(BIN)/python -m tests.rendezvous.test_openapi > docs/openapi.json
 
 ## Write the lists of docs/ again: options, exit codes, each framework's variables; and what tests compare
 ## whole, since a person or another program reads it: tests/**/*.txt. Each is written by the module of its tests.

@@ -63,6 +63,14 @@ def _is_isolated() -> bool:
     return sys.flags.ignore_environment == 1 and started[-1:] == [_DOOR]
 
 
+def install_features() -> None:
+    """Hand the features of this installation to the core, which imports none of them."""
+    from features import FEATURES
+    from rendezvous.feature import install
+
+    install(FEATURES)
+
+
 def main() -> None:
     """Run `rdzv` in an interpreter that ignores PYTHONPATH and the working directory."""
     interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # not by nohup, &
@@ -107,6 +115,8 @@ def become(word: str) -> Callable[[], None]:
 
 def _be(part: str, *, interruptible: bool) -> None:
     """Run one of our processes, which handles its signals and its exit code itself."""
+    if part != "_clerk":  # which imports next to nothing
+        install_features()
     run = become(part)
     # It lets a Ctrl-C through again where it is ready for one.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
@@ -126,6 +136,7 @@ def _cannot_load(error: Exception) -> None:
 
 def _command(*, interruptible: bool) -> None:
     try:
+        install_features()
         from launcher.cli import main as command
         from launcher.cli.streams import name_standard_output
     except (MemoryError, SystemError, OSError) as exc:

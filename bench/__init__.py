@@ -15,3 +15,7 @@ acknowledgements of the first nodes compete with the tables of the last. A node 
 torchrun would start its workers; one of the bare TCPStore when it has read all rows. In all systems
 connections are open before the clock starts, where a row does not say otherwise.
 """
+
+from rdzv_command import install_features
+
+install_features()

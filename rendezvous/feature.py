@@ -1,18 +1,18 @@
 """Declarations of features: observers that a run does not need to start, run and end.
 
-A feature is one folder below `features/`, and its `__init__.py` holds one `Feature`. The core asks
-`declared()` in one place per program, imports no feature by name, and goes without any of them.
+A feature is one folder below `features/`, and its `__init__.py` holds one `Feature`. A program
+installs them first of all (`rdzv_command.py`); the core asks `declared()`, imports no feature, and
+goes without any of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 
 from rendezvous.channel import Asked, Lazy, Published
 
-__all__ = ["Feature", "Lazy", "View", "declared", "locating_command"]
+__all__ = ["Feature", "Lazy", "View", "declared", "install", "locating_command"]
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,19 @@ class Feature:
     script: str = ""
 
 
+_installed: list[tuple[Feature, ...]] = []
+
+
+def install(features: tuple[Feature, ...]) -> None:
+    """Set the features of this process, before it imports what reads them."""
+    _installed[:] = [features]
+
+
 def declared() -> tuple[Feature, ...]:
-    """The features of this installation, in the order in which they are shown."""
-    found: tuple[Feature, ...] = import_module("features").FEATURES
-    return found
+    """The features of this process, in the order in which they are shown."""
+    if not _installed:
+        raise RuntimeError("no features are installed: a program calls install() before all else")
+    return _installed[0]
 
 
 def locating_command(run: str) -> str:

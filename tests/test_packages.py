@@ -91,7 +91,8 @@ def imported_in(found: Iterable[ast.AST]) -> Iterator[tuple[str, str]]:
                 assert level == 0, f"a relative import of {module}"
                 yield from ((module or "", alias.name) for alias in names)
             case ast.Call(
-                func=ast.Attribute(attr="import_module"), args=[ast.Constant(value=str(module)), *_]
+                func=ast.Attribute(attr="import_module") | ast.Name(id="import_module"),
+                args=[ast.Constant(value=str(module)), *_],
             ):
                 yield module, ""
 
@@ -173,7 +174,7 @@ def test_no_file_is_looked_for_in_a_way_that_raises_behind_a_closed_folder() -> 
 @pytest.mark.nightly  # each push sees nearly the same in tests/test_starts.py
 @pytest.mark.parametrize("name", ["worker.agent", "launcher.cli"])
 def test_a_workers_start_loads_none_of_the_launchers_packages(name: str) -> None:
-    found = load(name)["modules"]
+    found = load("tests", name)["modules"]
     assert isinstance(found, list)
     assert name in found
     assert not OF_THE_LAUNCHER & set(found)
@@ -181,7 +182,7 @@ def test_a_workers_start_loads_none_of_the_launchers_packages(name: str) -> None
 
 def test_importing_does_nothing_else() -> None:
     names = [name for name in modules() if not name.endswith("__main__")]
-    found = load(*names)
+    found = load("tests", *names)
     assert {key: found[key] for key in found if key != "modules"} == {
         "handlers": 0,
         "level": 30,
@@ -240,7 +241,12 @@ def declared(*extras: str) -> set[str]:
 def needed(found: Iterable[tuple[str, str]]) -> set[str]:
     """The distributions that these imports need."""
     tops = {module.partition(".")[0] for module, _ in found}
-    others = tops - sys.stdlib_module_names - {*PACKAGES, "rdzv", "bench", "tests"} - ELSEWHERE
+    others = (
+        tops
+        - sys.stdlib_module_names
+        - {*PACKAGES, "rdzv", "rdzv_command", "bench", "tests"}
+        - ELSEWHERE
+    )
     installed = packages_distributions()
     return {canonicalize_name(installed.get(name, [name])[0]) for name in others}
 
@@ -295,6 +301,13 @@ def _imported(name: str) -> Iterator[str]:
 def test_no_modules_import_each_other_in_a_circle() -> None:
     order = graphlib.TopologicalSorter({name: set(_imported(name)) for name in modules()})
     order.prepare()  # raises CycleError, which names the circle
+
+
+def test_the_core_imports_no_feature_by_name() -> None:
+    """Also not as the import contracts cannot see, by a string."""
+    core = [name for name in modules() if not name.startswith("features")]
+    named = [(n, m) for n in core for m, _ in imports(n) if m.partition(".")[0] == "features"]
+    assert named == []
 
 
 # ---- what is public -----------------------------------------------------------------------------

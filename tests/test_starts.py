@@ -39,6 +39,10 @@ REGISTRY = {
 }
 """A registry serves launches without these, until one fails."""
 
+FIRST = """
+import rdzv_command
+rdzv_command.install_features()
+"""
 AT_THE_FIRST_LINE = """
 import click, json, os, sys
 
@@ -89,7 +93,7 @@ sys.stdout.write(json.dumps(sorted(sys.modules)))
 def test_a_start_imports_nothing_that_can_wait(
     tmp_path: Path, program: str, needed: str, unwanted: set[str]
 ) -> None:
-    argv = [sys.executable, "-I", "-c", program, str(tmp_path)]
+    argv = [sys.executable, "-I", "-c", FIRST + program, str(tmp_path)]
     done = subprocess.run(argv, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True)
     assert done.stdout, done.stderr
     imported = set(json.loads(done.stdout))

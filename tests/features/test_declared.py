@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -62,3 +64,28 @@ def test_what_a_declaration_names_is_there() -> None:
     for question in asked(FEATURES):
         assert question.answer.load() is not None
         assert question.response.load() is not None
+
+
+WITHOUT = """
+import sys
+sys.modules["features"] = None  # whoever imports it fails
+from rendezvous.feature import declared, install
+try:
+    declared()
+except RuntimeError as error:
+    print(error)
+install(())
+import rendezvous.registry.process
+from launcher.cli import main
+main(["launch", "--help-all"])
+"""
+
+
+def test_the_core_works_without_features_once_it_is_told_that_there_are_none() -> None:
+    argv = [sys.executable, "-I", "-c", WITHOUT]
+    done = subprocess.run(argv, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    first, _, rest = done.stdout.partition("\n")
+    assert first.startswith("no features are installed")
+    assert "Usage:" in rest
+    assert "--stall" not in rest

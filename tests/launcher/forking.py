@@ -32,6 +32,10 @@ DOOR = str(Path(__file__).resolve())
 if __name__ == "__main__":
     sys.path[0] = str(Path(DOOR).parents[2])
 
+from rdzv_command import install_features  # noqa: E402
+
+install_features()
+
 from launcher import processes  # noqa: E402
 from tests.support.seen import seen  # noqa: E402
 

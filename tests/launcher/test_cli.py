@@ -61,6 +61,8 @@ packages, lines = json.loads(sys.argv[1])
 for name in packages:
     sys.modules[name] = None
 from click.testing import CliRunner
+import rdzv_command
+rdzv_command.install_features()
 from launcher.cli import main
 found = []
 for line in lines:

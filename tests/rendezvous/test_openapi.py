@@ -1,16 +1,29 @@
-"""The description of the wire in `docs/openapi.json` is the one of the application."""
+"""The description of the wire in `docs/openapi.json` is the one of the application.
+
+`python -m tests.rendezvous.test_openapi > docs/openapi.json` writes it anew.
+"""
 
 from __future__ import annotations
 
 import functools
 import json
+import sys
 from pathlib import Path
 
-from rendezvous.registry.app import ROUTES
-from rendezvous.registry.openapi import openapi_text
+from rendezvous.registry.app import ROUTES, RegistryApp
+from rendezvous.registry.journal import MemoryJournal
 from rendezvous.registry.route import Route
+from rendezvous.registry.service import Service
 
 FILE = Path(__file__).parents[2] / "docs" / "openapi.json"
+
+
+def openapi_text() -> str:
+    """The OpenAPI of the registry, sorted and indented."""
+    openapi = RegistryApp(Service(MemoryJournal(), b"", "")).openapi()
+    return json.dumps(openapi, indent=2, sort_keys=True) + "\n"
+
+
 document = functools.cache(lambda: json.loads(openapi_text()))
 
 
@@ -22,7 +35,7 @@ def key_of(route: Route) -> tuple[str, str]:
 def test_the_file_is_what_the_application_says() -> None:
     assert FILE.read_text() == openapi_text(), (
         f"{FILE.name} is older than the application: refresh it with 'make openapi' "
-        "(python -m rendezvous.registry.openapi > docs/openapi.json)"
+        "(python -m tests.rendezvous.test_openapi > docs/openapi.json)"
     )
 
 
@@ -49,3 +62,7 @@ def test_all_but_the_health_check_need_a_credential() -> None:
     }
     assert [path for path, shown in needs.items() if shown is None] == ["/healthz", "/readyz"]
     assert all(shown in (None, [{"credential": []}]) for shown in needs.values())
+
+
+if __name__ == "__main__":
+    sys.stdout.write(openapi_text())

@@ -43,7 +43,9 @@ HELP = (
 BLOCK = re.compile(r"<!-- [\w ]+ -->\n(.*?)<!-- end -->", re.S)
 _IMPORTS = """
 import importlib, pkgutil, sys
+import rdzv_command
 
+rdzv_command.install_features()
 for name in sys.argv[1:]:
     for found in pkgutil.walk_packages(importlib.import_module(name).__path__, f"{name}."):
         if found.name.endswith((".__main__", ".sitecustomize")) or ".programs." in found.name:
@@ -116,7 +118,7 @@ def references(room: Room) -> Iterator[str]:
     with ThreadPoolExecutor(2) as pool:
         helps = pool.map(lambda words: room.run("-m", "rdzv", *words), HELP)
         written = pool.map(lambda name: room.run("-m", name), REFERENCES)
-        document = room.run("-m", "rendezvous.registry.openapi")
+        document = room.run("-m", "tests.rendezvous.test_openapi")
         for words, done in zip(HELP, helps, strict=True):
             shown = " ".join(("rdzv", *words))
             if done.returncode:

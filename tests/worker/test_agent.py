@@ -31,6 +31,8 @@ JOB = Job(framework="command")
 _NODE = """
 import asyncio, logging, os, sys
 from pathlib import Path
+import rdzv_command
+rdzv_command.install_features()
 from rendezvous.talk.join_string import JoinString
 from worker.agent import AgentEnvironment, run_agent
 from worker.settings import WorkerSettings

@@ -14,6 +14,7 @@ import logging
 import sys
 from pathlib import Path
 
+import tests  # noqa: F401 (which installs the features)
 from rendezvous.talk.join_string import JoinString
 from rendezvous.wire.errors import RdzvError
 from worker.agent import AgentEnvironment, run_agent
