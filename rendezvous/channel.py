@@ -9,16 +9,9 @@ registry that is started again has lost them, and nodes that publish on fill the
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
-from itertools import islice
-from typing import Any, Generic, Literal, TypeVar
-
-from rendezvous.wire.errors import TooLarge
-
-K = TypeVar("K")
+from typing import Any, Literal
 
 
 @dataclass(frozen=True)
@@ -94,58 +87,6 @@ class Published:
     def stagger(self, node: int) -> float:
         """Seconds until it is this node's turn, where all nodes begin at once."""
         return node / self.rate
-
-
-class Newest(Generic[K]):
-    """The newest bytes of each key, bounded all together."""
-
-    def __init__(self, most_bytes: int) -> None:
-        self._most = most_bytes
-        self._kept: dict[K, bytes] = {}
-        self._size = 0
-
-    def put(self, key: K, data: bytes) -> None:
-        """Keep it in place of what the key had. Raises TooLarge, and keeps that then."""
-        grown = self._size + len(data) - len(self._kept.get(key, b""))
-        if grown > self._most:
-            raise TooLarge(f"this run has sent more than {self._most >> 20} MiB of this")
-        self._kept[key], self._size = data, grown
-
-    def get(self, key: K) -> bytes | None:
-        """The newest of a key."""
-        return self._kept.get(key)
-
-    def items(self) -> Iterator[tuple[K, bytes]]:
-        """All of them."""
-        return iter(self._kept.items())
-
-    def clear(self) -> None:
-        """Forget all of them."""
-        self._kept.clear()
-        self._size = 0
-
-
-class Ring:
-    """Numbered pieces, of which the oldest go when all have too many bytes."""
-
-    def __init__(self, most_bytes: int) -> None:
-        self._most = most_bytes
-        self._kept: deque[tuple[int, bytes]] = deque()
-        self._size = 0
-        self.newest = 0
-        """The number of the newest piece; they count from 1."""
-
-    def put(self, data: bytes) -> None:
-        """Keep it under the next number."""
-        self.newest += 1
-        self._kept.append((self.newest, data))
-        self._size += len(data)
-        while self._size > self._most:
-            self._size -= len(self._kept.popleft()[1])
-
-    def after(self, number: int, most: int) -> list[bytes]:
-        """The oldest pieces numbered above, at most so many."""
-        return list(islice((data for at, data in self._kept if at > number), most))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 from rendezvous.channel import Asked, Lazy, Published
 
-__all__ = ["Feature", "Lazy", "View", "declared", "install", "locating_command"]
+__all__ = ["Feature", "View", "declared", "install", "locating_command"]
+__all__ += ["Asked", "Lazy", "Published"]  # of `rendezvous.channel`
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from rendezvous.channel import Asked, Published
-from rendezvous.feature import Feature, Lazy
+from rendezvous.feature import Asked, Feature, Lazy, Published
 
 LOOKS = Asked(
     name="looks",

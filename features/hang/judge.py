@@ -10,10 +10,7 @@ from features.hang import LOOKS, QUIET, rules, stall, watch
 from features.hang.registry import Quiet
 from features.hang.stall import Silence, Silences
 from features.hang.wire import RunLook
-from rendezvous.registry.topics import JudgePort
-from rendezvous.run.events import Event, Noted
-from rendezvous.run.features import Remark
-from rendezvous.run.state import Run, names_of
+from rendezvous.registry.topics import Event, JudgePort, Noted, Remark, Run, names_of
 from rendezvous.wire.errors import NotFound, RdzvError
 from rendezvous.wire.words import duration_text
 

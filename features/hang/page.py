@@ -10,9 +10,6 @@ from features.hang.rules import groups_of, look_at
 from features.hang.view import frame_text, head_words, one_look, ranks_of, unseen_lines
 from features.hang.wire import RunLook, Stack
 from launcher.ui import parts
-from launcher.ui.shapes import State
-from rendezvous.prometheus import Family
-from rendezvous.talk.client import RegistryClient
 from rendezvous.wire.words import printable, spans_text
 
 _MOST_FRAMES = 32
@@ -48,11 +45,11 @@ class Look(TypedDict):
     notes: list[str]
 
 
-def _found(state: State) -> Iterator[parts.Sample]:
+def _found(state: parts.State) -> Iterator[parts.Sample]:
     yield (state["head"]["run"],), bool(state["head"]["finding"])
 
 
-STALLED: Final = Family(
+STALLED: Final = parts.Family(
     "rdzv_stalled",
     "gauge",
     "1: nothing moves; else 0.",
@@ -69,7 +66,7 @@ class Part(parts.Part):
         """The look."""
         return {"look": self._look}
 
-    async def _look(self, client: RegistryClient) -> Look:
+    async def _look(self, client: parts.RegistryClient) -> Look:
         """Where all ranks are now. Raises RdzvError."""
         run = self.run.state_dir.run
         found = await one_look(client, run)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from features.hang import QUIET
 from features.hang.stall import Silence
 from features.hang.wire import QuietReport
-from rendezvous.registry.topics import Received
-from rendezvous.run.state import Run
+from rendezvous.registry.topics import Received, Run
 
 _MOST_MISSED = 4
 """Reports of a silence that may be missing one after the other, until nothing is known of it."""

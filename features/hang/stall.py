@@ -18,9 +18,7 @@ from pydantic import JsonValue
 
 from features.hang.rules import Verdict
 from features.hang.watch import AGAIN_SECONDS
-from rendezvous.run import events, features
-from rendezvous.run.features import Remark
-from rendezvous.run.state import Run
+from rendezvous.registry.topics import Ending, Noted, Remark, Run, StopAsked, data_of
 from rendezvous.wire.errors import Cause
 from rendezvous.wire.run import NodeState, Phase, Suspect
 from rendezvous.wire.types import Wire
@@ -114,26 +112,22 @@ def unjudged(run: Run, passed: str) -> str:
 
 def found_in(run: Run) -> Stall | None:
     """Return what the looks found last; None: nothing, or the ranks move again."""
-    return features.data_of(run, NAME, Stall)
+    return data_of(run, NAME, Stall)
 
 
-def remarked(
-    slots: Sequence[int], words: str, kept: JsonValue, *, usual: bool = True
-) -> events.Noted:
+def remarked(slots: Sequence[int], words: str, kept: JsonValue, *, usual: bool = True) -> Noted:
     """Make the event of a sentence on these nodes that leaves what was found as it is."""
     slot = slots[0] if len(slots) == 1 else None
-    return events.Noted(feature=NAME, words=words, slot=slot, usual=usual, data=kept)
+    return Noted(feature=NAME, words=words, slot=slot, usual=usual, data=kept)
 
 
-def moved_again(slots: Sequence[int], found: Stall, now: float) -> events.Noted:
+def moved_again(slots: Sequence[int], found: Stall, now: float) -> Noted:
     """Make the event by which what was found is over, since something moves on these nodes."""
     words = f"the ranks move again, after {duration_text(now - found.since)} in which nothing did"
     return remarked(slots, words, None, usual=False)
 
 
-def noted(
-    run: Run, silences: Silences, verdict: Verdict, at_work: bool, now: float
-) -> events.Noted:
+def noted(run: Run, silences: Silences, verdict: Verdict, at_work: bool, now: float) -> Noted:
     """Make the event by which a finding of looks is kept and shown."""
     rank = verdict.odd[0] if verdict.odd_count == 1 else None
     since = quiet_since(run, silences)
@@ -149,7 +143,7 @@ def noted(
     )
     words = f"nothing has moved for {duration_text(now - stall.since)}: {stall.sentence}"
     hint = f"; try: {stall.next_step}" if stall.next_step and not at_work else ""
-    return events.Noted(
+    return Noted(
         feature=NAME,
         words=words + hint,
         slot=stall.slot,
@@ -188,15 +182,15 @@ def again_seconds(run: Run, least: float) -> float:
     return AGAIN_SECONDS if limit is None else max(least, min(AGAIN_SECONDS, limit / 2))
 
 
-def stop_asked(note: events.Noted, now: float) -> events.StopAsked:
+def stop_asked(note: Noted, now: float) -> StopAsked:
     """End the programs: what was noted is a failure now."""
     stall = Stall.model_validate(note.data)
     after = duration_text(now - stall.since)
     words = f"the programs are stopped, because nothing has moved for {after}"
-    return events.StopAsked(
+    return StopAsked(
         feature=NAME,
         reason=f"{words}: {stall.sentence}",
-        then=events.Ending(
+        then=Ending(
             cause=Cause.STALLED,
             message=printable(f"stalled: {stall.sentence}", 600),
             hint=stall.next_step,

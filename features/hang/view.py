@@ -15,10 +15,14 @@ from features.hang import LOOKS
 from features.hang.beside_ranks import beside_ranks
 from features.hang.rules import Verdict, groups_of, look_at
 from features.hang.wire import Frame, RankLook, RunLook, Stack
-from launcher.state.find_run import find_run, registry_of
-from launcher.state.state_dir import StateDir
-from launcher.terminal import fold_lines, width_of
-from rendezvous.talk.client import RegistryClient
+from launcher.show.status import (
+    RegistryClient,
+    StateDir,
+    find_run,
+    fold_lines,
+    registry_of,
+    width_of,
+)
 from rendezvous.talk.questions import answers, ask_nodes
 from rendezvous.wire.errors import RdzvError, TooManyRequests
 from rendezvous.wire.words import listed, node_name, printable, seconds_text, spans_text

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from rendezvous.channel import Published
-from rendezvous.feature import Feature, Lazy, View
+from rendezvous.feature import Feature, Lazy, Published, View
 
 FILE = "machines.json"
 """The machines as they were last, in the run's folder."""

@@ -14,7 +14,6 @@ from features.machines import TOPIC
 from features.machines.reader import MachineReader
 from features.machines.wire import MachineSample
 from worker.agent import NodePort
-from worker.options import observes
 
 
 class Reader(Protocol):
@@ -28,7 +27,7 @@ async def run(
     port: NodePort, make: Callable[[Path, Mapping[str, str]], Reader] = MachineReader
 ) -> None:
     """Publish samples of this machine beside each program, unless observation is off."""
-    if not observes(port.settings):
+    if not port.observes:
         return
     port.activity = "reading this machine"
     reader = make(port.log_folder, port.environ)

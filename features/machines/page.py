@@ -12,7 +12,6 @@ from features.machines.facts import machine_facts
 from features.machines.page_usage import EACH_SECONDS, Usage, UsageStore
 from features.machines.wire import RunMachines
 from launcher.ui import parts
-from rendezvous.talk.client import RegistryClient
 from rendezvous.wire.errors import RdzvError
 
 _LOOK_SECONDS = 1.0
@@ -44,7 +43,7 @@ class Part(parts.Part):
         super().__init__(run)
         self._usage = UsageStore()
 
-    async def follow(self, client: RegistryClient) -> None:
+    async def follow(self, client: parts.RegistryClient) -> None:
         """Ask each half a minute; where the registry does not answer, again later."""
         clock, due, pause, phase = asyncio.get_running_loop().time, 0.0, _SOON_SECONDS, "starting"
         while True:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from features.machines.wire import MachineSample, NodeMachine
-from rendezvous.registry.topics import NewestOfNodes, Received
-from rendezvous.run.state import Node, Run
+from rendezvous.registry.topics import NewestOfNodes, Node, Received, Run
 from rendezvous.wire.node import Facts, RdmaPort
 
 MOST_BYTES = 32 << 20

@@ -10,9 +10,7 @@ import click
 from features.machines import FILE, TOPIC
 from features.machines.facts import TEXT_AT, machine_lines
 from features.machines.wire import RunMachines
-from launcher.state.find_run import find_run, registry_of
-from launcher.state.state_dir import StateDir
-from launcher.terminal import fold_lines, width_of
+from launcher.show.status import StateDir, find_run, fold_lines, registry_of, width_of
 from rendezvous.wire.errors import RdzvError, UsageError
 
 

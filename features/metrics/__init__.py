@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from rendezvous.channel import Published
-from rendezvous.feature import Feature, Lazy
+from rendezvous.feature import Feature, Lazy, Published
 
 FILE = "metrics.jsonl"
 """What the programs have sent, in the run's folder, a row a line."""

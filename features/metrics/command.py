@@ -6,9 +6,13 @@ from pathlib import Path
 
 import click
 
-from launcher.cli.completion import run_ids
-from launcher.cli.process import exit_with, need_launcher_packages
-from launcher.cli.runs import STATE_DIR, folder_and_run
+from launcher.cli.runs import (
+    STATE_DIR,
+    exit_with,
+    folder_and_run,
+    need_launcher_packages,
+    run_ids,
+)
 from rendezvous.wire.errors import UsageError
 
 

@@ -13,9 +13,7 @@ from typing import Final
 
 from features.metrics.page_ranks import Rank
 from features.metrics.wire import spread
-from launcher.ui.parts import Sample, Series
-from launcher.ui.shapes import State
-from rendezvous.prometheus import Family
+from launcher.ui.parts import Family, Sample, Series, State
 
 MOST_NAMES: Final = 64
 """Names of metrics of a run that have series."""

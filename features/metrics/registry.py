@@ -12,9 +12,7 @@ import secrets
 from pydantic import BaseModel
 
 from features.metrics.wire import MetricBatch, MetricLine, MetricReply
-from rendezvous.channel import Newest, Ring
-from rendezvous.registry.topics import Received
-from rendezvous.run.state import Run
+from rendezvous.registry.topics import Newest, Received, Ring, Run
 from rendezvous.wire.errors import TooLarge
 
 _SERIES_BYTES = 4 << 20

@@ -16,11 +16,7 @@ import click
 from features.metrics import FILE, TOPIC
 from features.metrics.wire import MetricLine, decoded, rows_in, spread
 from launcher.show.drawing import check_picture, new_figure, plain, save_picture
-from launcher.show.status import Shown
-from launcher.state.find_run import find_run
-from launcher.state.state_dir import StateDir
-from launcher.terminal import show
-from rendezvous.talk.client import RegistryClient
+from launcher.show.status import RegistryClient, Shown, StateDir, find_run, show
 from rendezvous.wire.errors import RdzvError, UsageError
 from rendezvous.wire.run import RunStatus
 from rendezvous.wire.words import printable, time_text

@@ -16,12 +16,17 @@ import click
 from launcher.cli.at_registry import URL, at_registry
 from launcher.cli.completion import run_ids
 from launcher.cli.process import exit_with, need_launcher_packages
-from launcher.options import NotANumber, WholeNumberFrom
+from launcher.options import NotANumber, NumberFrom, WholeNumberFrom
 from rendezvous.door import own_command
 from rendezvous.feature import declared
 from rendezvous.wire.errors import ExitCode, UsageError
 from rendezvous.wire.words import printable
 from worker.program.state_home import home_with
+
+__all__ = ["cancel", "drain", "prune", "replay", "restart", "status"]
+__all__ += ["STATE_DIR", "folder_and_run", "root_folder"]
+# What else the command of a feature is made of:
+__all__ += ["NumberFrom", "exit_with", "need_launcher_packages", "run_ids"]
 
 STATE_DIR = click.option(
     "--state-dir",

@@ -28,6 +28,11 @@ from rendezvous.wire.words import printable
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+__all__ = ["Shown", "StatusPart", "live_parts", "print_status", "show_status"]
+# What else the view of a feature is made of:
+__all__ += ["RegistryClient", "StateDir", "find_run", "registry_of"]
+__all__ += ["fold_lines", "show", "width_of"]
+
 _WORDS_AT = len("rdzv: ")
 _REFUSED_AT = len("refused: ")
 

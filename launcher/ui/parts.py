@@ -14,14 +14,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 import anyio
 from pydantic_core import to_json
 
+from launcher.ui.shapes import Head, State
 from rendezvous.feature import declared
+from rendezvous.prometheus import Family
+from rendezvous.talk.client import RegistryClient
 from rendezvous.wire.errors import RdzvError, Unavailable
 
 if TYPE_CHECKING:
     from launcher.state.state_dir import StateDir
-    from launcher.ui.shapes import Head, State
-    from rendezvous.prometheus import Family
-    from rendezvous.talk.client import RegistryClient
+
+__all__ = ["Act", "Answer", "PageRun", "Part", "Parts", "Sample", "Series", "View", "series"]
+# What else the page of a feature is made of:
+__all__ += ["Family", "RegistryClient", "State"]
 
 logger = logging.getLogger(__name__)
 
@@ -30,9 +34,9 @@ READ_SECONDS = 30.0
 Answer = TypeVar("Answer")
 Sample = tuple[tuple[str, ...], float]
 """The values of a series' labels, and its value."""
-Series = tuple["Family", Callable[["State"], Iterable[Sample]]]
+Series = tuple[Family, Callable[[State], Iterable[Sample]]]
 View = Callable[[], Awaitable[object]]
-Act = Callable[["RegistryClient"], Awaitable[object]]
+Act = Callable[[RegistryClient], Awaitable[object]]
 _Ask = Callable[..., Awaitable[object]]
 
 

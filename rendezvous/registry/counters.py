@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from rendezvous.feature import declared
-from rendezvous.registry.topics import counted
 
 COUNTERS: Final = {
     "joins": "Joins of nodes with a valid token.",
@@ -20,6 +19,6 @@ COUNTERS: Final = {
     "moves": "Runs that were given to another replica.",
     "fenced": "Runs that another replica had taken.",
     "journal_errors": "Heartbeats that the shared journal did not answer, and commits that failed.",
-    **{topic.name: topic.counts for topic in counted(declared())},
+    **{topic.name: topic.counts for one in declared() for topic in one.topics if topic.counts},
 }
 """The help of each of the service's counters."""

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from collections import deque
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from pydantic import BaseModel
 
-from rendezvous.channel import Asked, Newest, Published
-from rendezvous.feature import Feature
+from rendezvous.channel import Asked, Published
 from rendezvous.registry.questions import Questions
-from rendezvous.run.events import Event
-from rendezvous.run.features import Remark
-from rendezvous.run.state import Node, Run
+from rendezvous.run.events import Ending, Event, Noted, StopAsked
+from rendezvous.run.features import Remark, data_of
+from rendezvous.run.state import Node, Run, names_of
+from rendezvous.wire.errors import TooLarge
+
+__all__ = ["Judge", "JudgePort", "Newest", "NewestOfNodes", "Received", "Ring", "TopicStore"]
+# What else a feature sees of the registry and of its runs:
+__all__ += ["Ending", "Event", "Node", "Noted", "Remark", "Run", "StopAsked", "data_of", "names_of"]
+
+K = TypeVar("K")
 
 
 class Received(NamedTuple):
@@ -43,6 +52,58 @@ class TopicStore(Protocol):
 
     def to_json(self, run: Run, query: Any, now: float) -> bytes:
         """What a reader gets, as JSON of the topic's `response`."""
+
+
+class Newest(Generic[K]):
+    """The newest bytes of each key, bounded all together."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most = most_bytes
+        self._kept: dict[K, bytes] = {}
+        self._size = 0
+
+    def put(self, key: K, data: bytes) -> None:
+        """Keep it in place of what the key had. Raises TooLarge, and keeps that then."""
+        grown = self._size + len(data) - len(self._kept.get(key, b""))
+        if grown > self._most:
+            raise TooLarge(f"this run has sent more than {self._most >> 20} MiB of this")
+        self._kept[key], self._size = data, grown
+
+    def get(self, key: K) -> bytes | None:
+        """The newest of a key."""
+        return self._kept.get(key)
+
+    def items(self) -> Iterator[tuple[K, bytes]]:
+        """All of them."""
+        return iter(self._kept.items())
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._kept.clear()
+        self._size = 0
+
+
+class Ring:
+    """Numbered pieces, of which the oldest go when all have too many bytes."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most = most_bytes
+        self._kept: deque[tuple[int, bytes]] = deque()
+        self._size = 0
+        self.newest = 0
+        """The number of the newest piece; they count from 1."""
+
+    def put(self, data: bytes) -> None:
+        """Keep it under the next number."""
+        self.newest += 1
+        self._kept.append((self.newest, data))
+        self._size += len(data)
+        while self._size > self._most:
+            self._size -= len(self._kept.popleft()[1])
+
+    def after(self, number: int, most: int) -> list[bytes]:
+        """The oldest pieces numbered above, at most so many."""
+        return list(islice((data for at, data in self._kept if at > number), most))
 
 
 class NewestOfNodes:
@@ -90,20 +151,3 @@ class Judge(Protocol):
 
     def remark(self, run: Run, now: float) -> Remark | None:
         """Observation to show in the status while the programs run."""
-
-
-def published(features: tuple[Feature, ...]) -> list[Published]:
-    """The topics on which nodes send messages."""
-    found = (topic for feature in features for topic in feature.topics)
-    return [topic for topic in found if isinstance(topic, Published)]
-
-
-def asked(features: tuple[Feature, ...]) -> list[Asked]:
-    """The topics on which nodes are asked."""
-    found = (topic for feature in features for topic in feature.topics)
-    return [topic for topic in found if isinstance(topic, Asked)]
-
-
-def counted(features: tuple[Feature, ...]) -> list[Published | Asked]:
-    """The topics of which a registry counts something."""
-    return [topic for feature in features for topic in feature.topics if topic.counts]

@@ -13,10 +13,8 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from rendezvous.feature import declared
 from rendezvous.registry.app import make_app
 from rendezvous.registry.journal import MemoryJournal
-from rendezvous.registry.topics import asked, published
 from rendezvous.talk.credentials import (
     SERVER_NAME,
     Credential,
@@ -32,6 +30,7 @@ from rendezvous.wire.tenant import TenantRequest
 from tests.support.driver import make_probe
 from tests.support.registry import Launch
 from tests.support.served import OPERATOR, SECRET, FakeClock, Served, ask
+from tests.support.topics import ASKED, PUBLISHED
 from tests.support.wire_fields import stored
 
 GENERATION_2: dict[str, Any] = {"generation": 2, "join_id": "join-0-of-generation-2"}
@@ -44,9 +43,8 @@ DEMO, NEW = "team-demo", "team-new"
 RUNS = (DEMO, "other", "over")
 TENANTS = {"team": "team-", "other team": "team2-", "former team": "former-", "spare": "spare-"}
 """Their prefixes, by name."""
-KEPT = [(one, one.query and one.query.load()()) for one in published(declared())]
+KEPT = [(one, one.query and one.query.load()()) for one in PUBLISHED]
 """What features publish, each with the query of a reader who knows nothing."""
-ASKED = asked(declared())
 """What features ask."""
 MESSAGES = {topic.path: stored(topic.message) for topic, _ in KEPT} | {
     topic.name: stored(topic.answer) | {"number": QUESTION} for topic in ASKED

@@ -9,11 +9,10 @@ from collections.abc import AsyncIterator, Collection
 
 import pytest
 
-from rendezvous.feature import declared
 from rendezvous.registry.app import ROUTES as TABLE
-from rendezvous.registry.topics import asked, published
 from tests.attack.stage import DEMO, Stage
 from tests.support.served import Answer
+from tests.support.topics import ASKED, PUBLISHED
 
 CODES = {
     200: "",
@@ -26,8 +25,6 @@ CODES = {
 }
 """What each number in the tables means: the answer's status, and the code of its refusal."""
 
-TOLD = published(declared())
-ASKED = asked(declared())
 
 ROUTES = {
     "ping": ("GET", "/healthz"),
@@ -66,8 +63,12 @@ ROUTES = {
 
 OF_NODE = "/v1/runs/{run}/nodes/{node}/"
 TOPICS = {
-    **{f"kept {one.name}": ("GET", f"/v1/runs/{{run}}/{one.name}") for one in TOLD if one.response},
-    **{f"sent {one.name}": ("POST", f"{OF_NODE}{one.path}") for one in TOLD},
+    **{
+        f"kept {one.name}": ("GET", f"/v1/runs/{{run}}/{one.name}")
+        for one in PUBLISHED
+        if one.response
+    },
+    **{f"sent {one.name}": ("POST", f"{OF_NODE}{one.path}") for one in PUBLISHED},
     **{f"ask {one.name}": ("POST", f"/v1/runs/{{run}}/{one.name}") for one in ASKED},
     **{f"asked {one.name}": ("GET", f"/v1/runs/{{run}}/{one.name}") for one in ASKED},
     **{f"said {one.name}": ("POST", f"{OF_NODE}{one.name}") for one in ASKED},

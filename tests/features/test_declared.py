@@ -5,14 +5,18 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 import click
+import pytest
 
 from launcher.cli import main
-from rendezvous.feature import Feature, declared
+from rendezvous.feature import Asked, Feature, Lazy, Published, declared
 from rendezvous.registry.app import ROUTES
-from rendezvous.registry.topics import asked, published
+from rendezvous.registry.routes import NODE, RUN
+from tests.support.topics import TOPICS
 
 FEATURES = declared()
 ROOT = Path(__file__).parents[2]
@@ -51,19 +55,50 @@ def test_what_a_feature_needs_stands_before_it() -> None:
         seen.add(one.name)
 
 
-def test_what_a_declaration_names_is_there() -> None:
+def test_the_files_that_a_declaration_names_are_there() -> None:
     def paths(one: Feature) -> list[Path]:
         found = [ROOT / "docs" / one.doc] if one.doc else []
         found += [ROOT / "features" / one.name / one.script] if one.script else []
         return [*found, *(ROOT / name for name in one.files)]
 
     assert [path for one in FEATURES for path in paths(one) if not path.is_file()] == []
-    for topic in published(FEATURES):
-        for lazy in (topic.message, topic.reply, topic.store, topic.response, topic.query):
-            assert lazy is None or lazy.load() is not None
-    for question in asked(FEATURES):
-        assert question.answer.load() is not None
-        assert question.response.load() is not None
+
+
+def objects(found: object, place: str) -> Iterator[tuple[str, Lazy]]:
+    """Whatever a declaration names, however deep, by its place there."""
+    if isinstance(found, Lazy):
+        yield place, found
+    elif is_dataclass(found):
+        for one in fields(found):
+            yield from objects(getattr(found, one.name), f"{place}.{one.name}")
+    elif isinstance(found, Mapping):
+        for key, one in found.items():
+            yield from objects(one, f"{place}.{key}")
+    elif isinstance(found, tuple):
+        for number, one in enumerate(found):
+            yield from objects(one, f"{place}.{getattr(one, 'name', number)}")
+
+
+LAZY = dict(found for one in FEATURES for found in objects(one, one.name))
+
+
+@pytest.mark.parametrize("lazy", LAZY.values(), ids=LAZY)
+def test_what_a_declaration_names_can_be_loaded(lazy: Lazy) -> None:
+    """A program leaves out what cannot be, with a line in its log."""
+    assert lazy.load() is not None
+
+
+@pytest.mark.parametrize("topic", TOPICS, ids=lambda topic: topic.name)
+def test_the_registry_serves_each_topic(topic: Published | Asked) -> None:
+    """A registry that cannot make its routes answers 404, with a line in its log."""
+    of_run = f"{RUN}/{topic.name}"
+    if isinstance(topic, Published):
+        routes = {("POST", f"{NODE}/{topic.path}")}
+        routes |= {("GET", of_run)} if topic.response is not None else set()
+    else:
+        routes = {("POST", f"{NODE}/{topic.name}")}
+        routes |= {("POST", of_run), ("GET", of_run)} if topic.scope is not None else set()
+    assert routes <= {(route.method, route.path) for route in ROUTES}
 
 
 WITHOUT = """

@@ -9,12 +9,10 @@ import pytest
 from prometheus_client import Metric
 from pydantic_core import to_json
 
-from rendezvous.feature import declared
 from rendezvous.registry import prometheus
 from rendezvous.registry.app import asks_what_is_wrong, make_app
 from rendezvous.registry.counters import COUNTERS
 from rendezvous.registry.prometheus import FAMILIES, metrics_text
-from rendezvous.registry.topics import counted
 from rendezvous.talk.credentials import SERVER_NAME, metrics_credential
 from rendezvous.version import rdzv_version
 from rendezvous.wire.errors import StorageFull
@@ -24,6 +22,7 @@ from tests.support.driver import make_probe
 from tests.support.exposition import parsed, value
 from tests.support.registry import Launch
 from tests.support.served import OPERATOR, Served, ask, scope_of, serving
+from tests.support.topics import TOPICS
 
 served = pytest.fixture(serving)
 CREDENTIAL = metrics_credential(OPERATOR.sha256())
@@ -34,7 +33,7 @@ def measured(served: Served) -> dict[str, Metric]:
     return parsed(metrics_text(served.service), FAMILIES)
 
 
-COUNTED = COUNTERS.keys() | {topic.name for topic in counted(declared())}
+COUNTED = COUNTERS.keys() | {topic.name for topic in TOPICS if topic.counts}
 """Those of the core, and of what features publish and ask."""
 
 

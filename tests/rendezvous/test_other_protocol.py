@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from pydantic_core import to_json
 
-from launcher.cli import main
 from rendezvous.registry.app import ROUTES, make_app
 from rendezvous.talk.credentials import SERVER_NAME
 from rendezvous.talk.own_name import name_of
@@ -35,22 +34,14 @@ served = pytest.fixture(serving)
         ("/bin/python -I -m rdzv _torchrun", "the rendezvous of torchrun on h1"),
         ("rdzv _torchrun_host", "the rendezvous of torchrun on h1"),
         ("rdzv ui r", "the page of 'rdzv ui' on h1"),
-        ("rdzv --version", "rdzv on h1"),
+        ("/usr/bin/rdzv --version", "rdzv on h1"),
+        ("rdzv", "rdzv on h1"),
+        ("python -m pytest launch", "rdzv on h1"),
         *((f"rdzv {name} r", f"'rdzv {name}' on h1") for name in ("status", "logs", "cancel")),
     ],
 )
 def test_a_process_is_named_by_its_command(words: str, name: str) -> None:
     assert name_of(words.split(), "h1") == name
-
-
-ALONE = ["completion", "docs", "init", "plugin-path", "replay", "report", "rsh", "schedulers"]
-ALONE += ["schema", "wait-for"]
-"""Commands that ask no registry themselves, or only by another process of ours."""
-
-
-def test_every_command_that_asks_a_registry_has_a_name() -> None:
-    unnamed = [name for name in main.commands if name_of(["rdzv", name], "h") == "rdzv on h"]
-    assert sorted(unnamed) == ALONE
 
 
 # --- the registry

@@ -7,12 +7,11 @@ import base64
 import json
 from typing import TYPE_CHECKING, Any
 
-from rendezvous.feature import declared
-from rendezvous.registry.topics import published
 from rendezvous.wire.log_view import RunView
 from tests.simulation.history import History, Wrong
 from tests.simulation.promises import is_troubled
 from tests.simulation.talking import EXIT_CODE, lines_of, output_of
+from tests.support.topics import PUBLISHED
 
 if TYPE_CHECKING:
     from tests.simulation.agents import Process
@@ -147,7 +146,7 @@ def a_row_keeps_its_number(history: History, process: Process, batch: Any) -> Wr
 def _rows(live: Any) -> list[Any]:
     """Those that the registry has of a run."""
     found = list[Any]()
-    for topic in published(declared()):
+    for topic in PUBLISHED:
         if topic.name == "metrics" and topic.query is not None:
             query = topic.query.load()(after=0)
             found += json.loads(live.store(topic).to_json(live.run, query, 0.0))["rows"]

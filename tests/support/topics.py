@@ -1,9 +1,12 @@
-"""A topic on which nodes are asked, of no feature."""
+"""The topics of the features, and one of no feature, on which nodes are asked."""
 
 from __future__ import annotations
 
-from rendezvous.channel import Asked
-from rendezvous.feature import Lazy
+from rendezvous.feature import Asked, Lazy, Published, declared
+
+TOPICS = [topic for feature in declared() for topic in feature.topics]
+PUBLISHED = [topic for topic in TOPICS if isinstance(topic, Published)]
+ASKED = [topic for topic in TOPICS if isinstance(topic, Asked)]
 
 WEATHER = Asked(
     name="weather",

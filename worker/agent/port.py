@@ -25,6 +25,7 @@ from worker.agent import inputs
 from worker.agent.actions import Start
 from worker.agent.arming import NodeSpec
 from worker.agent.environment import AgentEnvironment, AgentSocket
+from worker.options import observes
 from worker.program.local_socket import Request, Take
 
 _FLUSH_SECONDS = 1.0
@@ -185,6 +186,7 @@ class NodePort:
 
     Attributes:
         settings: What the person said.
+        observes: Whether what costs a running program something may be done.
         environ: The user's environment, as the program is to see it.
         log_folder: Where the logs of this run's nodes are.
         in_thread: Calls something in a thread that nobody has to wait for.
@@ -195,6 +197,7 @@ class NodePort:
     def __init__(self, parts: Parts, name: str) -> None:
         self._parts, self._failed = parts, False
         self.settings, self.environ = parts.spec.settings, parts.environment.environ
+        self.observes = observes(self.settings)
         self.log_folder = parts.spec.log_folder(self.environ)
         self.in_thread = parts.environment.in_thread
         self.activity = f"the feature '{name}'"

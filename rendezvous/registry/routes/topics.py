@@ -15,7 +15,7 @@ from rendezvous.registry.caller import Caller, OfRun, log_reader, looker, node, 
 from rendezvous.registry.route import make_router
 from rendezvous.registry.routes import NODE, RUN
 from rendezvous.registry.routes.readers import Wait
-from rendezvous.registry.topics import Received, asked, published
+from rendezvous.registry.topics import Received
 from rendezvous.serving.answers import Body
 from rendezvous.wire.question import Answer, QuestionCall
 from rendezvous.wire.reports import ReportReply
@@ -106,8 +106,7 @@ def _declared(
     return endpoint
 
 
-_topics: list[Published | Asked] = [*published(declared()), *asked(declared())]
-for _topic in _topics:
+for _topic in [topic for one in declared() for topic in one.topics]:
     try:
         _add(_topic) if isinstance(_topic, Published) else _add_asked(_topic)
     except Exception as exc:  # noqa: BLE001 (a feature's)

@@ -19,12 +19,10 @@ from pydantic import TypeAdapter
 from launcher.options import read
 from launcher.plan.template import Form, Value, placeholders, render
 from launcher.settings import LaunchSettings
-from rendezvous.feature import declared
 from rendezvous.registry.journal import Record
 from rendezvous.registry.replay import _text as _text_of
 from rendezvous.registry.replay import replay
 from rendezvous.registry.route import parse
-from rendezvous.registry.topics import published
 from rendezvous.run.decision import Decision, Outcome, dump_entry
 from rendezvous.run.events import Event
 from rendezvous.talk.credentials import Credential, parse_credential
@@ -47,6 +45,7 @@ from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.verify import PairProbe
 from tests.attack.fuzz.door import check_door, door_seeds
 from tests.support.driver import in_phase
+from tests.support.topics import PUBLISHED
 from tests.support.wire_fields import FOLDER, FOLDERS
 from worker.counts import read_size
 from worker.hosts.plan import plan_hosts
@@ -55,7 +54,6 @@ from worker.probe.packets import Hello, Identity, Packets
 
 T = TypeVar("T")
 
-TOPICS = published(declared())
 SECRET = "s3cr3t-\x1b[31m\n\"'`$(id)<<N>>"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
@@ -373,7 +371,7 @@ TARGETS: dict[str, Target] = {
     "relay": _message(RelayPost, "RelayPost"),
     **{
         f"topic {topic.path}": _message(topic.message.load(), topic.message.name)
-        for topic in TOPICS
+        for topic in PUBLISHED
     },
     "last words": _message(LastWords, "LastWords."),
     "run spec": _message(RunSpec, "RunSpec"),

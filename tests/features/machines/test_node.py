@@ -110,7 +110,7 @@ def test_a_machine_that_cannot_be_read_is_said_once_and_left_alone() -> None:
 
 
 def test_no_machine_is_read_that_nobody_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("features.machines.node.observes", lambda settings: False)
+    monkeypatch.setattr("worker.agent.port.observes", lambda settings: False)
     machine = Machine()
     goes(node_of(machine))
     assert machine.read_at == []
