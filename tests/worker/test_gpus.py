@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.support import fake_drivers
+from worker.machine import nvml
 from worker.machine.gpus import Gpu, Gpus, Severity, hidden_gpus, look_gpus, uuids_of, visible_gpus
 
 
@@ -126,3 +129,12 @@ def test_of_a_gpu_in_slices_those_that_are_named_are_told(name: str) -> None:
     assert uuids_of(visible_gpus(gpus, {name: "MIG-2"})) == ["MIG-2"]
     assert uuids_of(visible_gpus(gpus, {name: "MIG-GPU-aa01/3/0"})) == []
     assert uuids_of(visible_gpus(gpus, {name: "0"})) == ["MIG-1", "MIG-2", "MIG-3"]
+
+
+def test_where_nothing_can_ask_the_driver_that_is_no_failure_of_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    nvml.main("health")
+    words = "the package nvidia-ml-py is not installed"
+    assert json.loads(capsys.readouterr().out) == {"problem": words, "is_absent": True}

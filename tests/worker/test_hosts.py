@@ -22,6 +22,7 @@ from rendezvous.wire.errors import ArmingFailed
 from rendezvous.wire.table import EndpointTable
 from tests.worker.test_hosts_plan import TWO, TWO_BODY, row, table
 from tests.worker.test_hosts_text import BLOCK, ENTRIES, PLAIN, remove_block, render
+from worker.hosts import file as hosts_file
 from worker.hosts.file import HostsBlock, current_owner, edit_hosts, restore_stale
 from worker.hosts.text import NOBODY, Owner, render_hosts
 from worker.program.process_table import read_process
@@ -227,6 +228,102 @@ def test_a_line_added_while_it_is_cut_is_kept(hosts: Path, monkeypatch: pytest.M
     block.remove()
     assert [editor.wait(30.0) for editor in editors] == [0]
     assert hosts.read_text() == PLAIN + "10.9.9.9 new\n"
+
+
+@pytest.mark.parametrize("text", [PLAIN, PLAIN[:-1], ""])
+def test_lines_added_one_after_another_while_it_is_cut_are_kept(
+    hosts: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    """Where no lease can be had that keeps others out."""
+    hosts.write_text(text)
+    block = HostsBlock(hosts, "r1")
+    block.install(TWO, 0)
+    pieces, read = ["10.9.9.1 new\n", "10.9.9.2 newer\n"], os.pread
+
+    def read_after_another_piece(fd: int, size: int, at: int) -> bytes:
+        if pieces:
+            with hosts.open("a") as file:
+                file.write(pieces.pop(0))
+        return read(fd, size, at)
+
+    monkeypatch.setattr(hosts_file, "_lease", lambda _: False)
+    monkeypatch.setattr(os, "pread", read_after_another_piece)
+    block.remove()
+    newline = "\n" * (text == PLAIN[:-1])
+    assert hosts.read_text() == f"{text}{newline}10.9.9.1 new\n10.9.9.2 newer\n"
+
+
+@pytest.mark.parametrize(
+    ("errors", "held", "left"),
+    [
+        ([errno.EAGAIN, errno.EAGAIN], True, 0),
+        ([errno.EINVAL, errno.EINVAL], False, 1),  # a file system without leases
+        ([errno.EAGAIN] * 100_000, False, 1),
+    ],
+)
+def test_a_lease_is_asked_for_while_somebody_has_the_file_open_and_not_for_long(
+    monkeypatch: pytest.MonkeyPatch, errors: list[int], held: bool, left: int
+) -> None:
+    def control(fd: int, what: int, value: int) -> int:
+        if what == fcntl.F_SETLEASE and errors:
+            raise OSError(errors.pop(), "")
+        return 0
+
+    monkeypatch.setattr(fcntl, "fcntl", control)
+    assert hosts_file._lease(7) is held
+    assert len(errors) >= left
+
+
+def test_while_its_lock_is_waited_for_it_is_not_open(
+    hosts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who has the lock may need that nobody else has the file open."""
+    with hosts.open("rb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+
+        def sleep(_: float) -> None:
+            opened = (os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd"))
+            assert [*opened].count(str(hosts)) == 1
+            fcntl.flock(other, fcntl.LOCK_UN)
+
+        monkeypatch.setattr(time, "sleep", sleep)
+        edit_hosts(hosts, lambda text: text + "10.9.9.9 new\n", lock_seconds=9.0)
+    assert hosts.read_text() == PLAIN + "10.9.9.9 new\n"
+
+
+def test_who_finds_it_changed_each_time_gives_up(hosts: Path) -> None:
+    seen: list[str] = []
+
+    def change(text: str) -> str:
+        seen.append(text)
+        hosts.write_text(f"10.9.9.{len(seen)} new\n")
+        return text + "x"
+
+    with pytest.raises(ArmingFailed, match="another program keeps writing it"):
+        edit_hosts(hosts, change)
+    assert "x" not in hosts.read_text()
+    assert len(seen) < 100
+
+
+@pytest.mark.parametrize("restored", [True, False])
+def test_of_a_write_that_takes_a_part_nothing_stays_or_it_is_said(
+    hosts: Path, monkeypatch: pytest.MonkeyPatch, restored: bool
+) -> None:
+    write = os.write
+
+    def fails(*_: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[:40]))
+    if not restored:
+        monkeypatch.setattr(os, "pwrite", fails)
+        monkeypatch.setattr(os, "ftruncate", fails)
+    with pytest.raises(ArmingFailed, match="No space left on device") as refused:
+        HostsBlock(hosts, "r1").install(TWO, 0)
+    assert "make room" in (refused.value.hint or "")
+    words = "and the old text could not be restored: Input/output error"
+    assert (words in refused.value.message) is not restored
+    assert (hosts.read_text() == PLAIN) is restored
 
 
 def test_a_file_that_somebody_keeps_open_is_cut_too(hosts: Path) -> None:

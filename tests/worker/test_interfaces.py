@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -251,3 +252,47 @@ def test_gpus_are_counted_as_programs_see(tmp_path: Path, visible: str | None, c
     (tmp_path / "dev/nvidia7").write_text("no device\n")
     (tmp_path / "dev/nvidia8").symlink_to("nowhere")
     assert count_gpus(tmp_path, environ) == count
+
+
+def test_of_a_hosts_addresses_the_first_with_a_route_is_left_by(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    udp, protocol = socket.SOCK_DGRAM, socket.IPPROTO_UDP
+    found = [
+        (socket.AF_INET, udp, protocol, "", (address, 9))
+        for address in ("255.255.255.255", "127.0.0.1")  # nobody may connect to the first
+    ]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    assert route_source("gpu-17") == "127.0.0.1"
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found[:1])
+    assert route_source("gpu-17") is None
+
+
+def test_an_address_is_not_called_unusable_where_nothing_can_be_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def links() -> None:
+        raise OSError(1, "Operation not permitted")
+
+    monkeypatch.setattr(netlink, "links", links)
+    assert why_unusable("127.0.0.1", "lo") == ""
+    down = netlink.Link(False, 1_500, 0, ())
+    monkeypatch.setattr(netlink, "links", lambda: {"lo": down})
+    assert why_unusable("127.0.0.1", "lo") == "its interface lo (127.0.0.1) is down"
+    assert why_unusable("127.0.0.1", "eth9") == ""
+
+
+def test_an_address_of_another_family_or_without_its_bytes_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own, mpls = {netlink._LOCAL: bytes((10, 0, 0, 4))}, 28
+    answers: dict[int, list[Any]] = {
+        netlink._GET_ADDRESS: [
+            ((socket.AF_INET, 24, 0, 0, 1), own),
+            ((socket.AF_INET, 24, 0, 0, 1), {}),
+            ((mpls, 20, 0, 0, 1), own),
+        ],
+        netlink._GET_LINK: [((0, 0, 1, netlink._RUNNING, 0), {netlink._NAME: b"rdzv0\0"})],
+    }
+    monkeypatch.setattr(netlink, "_dump", lambda kind, _: iter(answers[kind]))
+    assert netlink.links() == {"rdzv0": netlink.Link(True, 0, 0, ("10.0.0.4/24",))}

@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from rendezvous.talk.credentials import Credential
+from rendezvous.talk.failures import OtherKey
+from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.talk.macs import row_is_genuine, word_macs
 from rendezvous.talk.retry import retry_pause
 from rendezvous.wire.errors import (
@@ -35,6 +38,7 @@ from worker.machine.interfaces import count_gpus
 from worker.machine.surroundings import Surroundings
 from worker.nccl.env import Given
 from worker.offer import join_request
+from worker.offer import refusal as telling
 from worker.offer.join_request import count_processes, look_ahead, make_offer, survey
 from worker.offer.ports import is_free
 from worker.offer.refusal import refusal_of, refuse
@@ -276,3 +280,55 @@ def test_a_registry_that_does_not_come_up_is_given_up() -> None:
     registry: Any = Registry(AWAY)
     run_virtually(refuse(registry, join(), GPU))
     assert len(registry.heard) > 3
+
+
+class Dialled:
+    """Clients of a registry: where each goes, with which token, and what it refuses there."""
+
+    def __init__(self) -> None:
+        self.met: list[tuple[RegistryPlace, Credential, Refusal]] = []
+
+    def client(self, place: RegistryPlace, token: Credential) -> Any:
+        dialled = self
+
+        class Client(Registry):
+            async def __aenter__(self) -> Client:
+                return self
+
+            async def __aexit__(self, *_: object) -> None:
+                """Nothing is open."""
+
+            async def refuse(self, run: str, slot: int, refusal: Refusal) -> ReportReply:
+                assert (run, slot) == (join().run, join().slot)
+                dialled.met.append((place, token, refusal))
+                return ReportReply(seq=1)
+
+        return Client(None)
+
+
+def test_a_node_without_a_connection_tells_its_registry_on_one_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    dialled = Dialled()
+    monkeypatch.setattr(telling, "RegistryClient", dialled.client)
+    run_virtually(telling.refuse_alone(join(), GPU))
+    [(place, token, refusal)] = dialled.met
+    assert (place, token) == (join().place, join().token)
+    assert (refusal.code, refusal.hostname) == ("usage", socket.gethostname())
+
+
+def test_who_has_another_key_hears_that_somebody_asked_and_no_secret(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    dialled = Dialled()
+    monkeypatch.setattr(telling, "RegistryClient", dialled.client)
+    own: Any = Registry(None)
+    pins = {"10.0.0.8:29600": "ab" * 32, "10.0.0.9:29600": "cd" * 32}
+    run_virtually(refuse(own, join(), OtherKey("another key", pins=pins)))
+    assert own.heard == []
+    assert [place.addresses for place, _, _ in dialled.met] == [(address,) for address in pins]
+    assert [place.proof.hex() for place, _, _ in dialled.met] == [*pins.values()]
+    for _, token, refusal in dialled.met:
+        assert (token.kind, token.slot, token.number) == ("join", join().slot, 1)
+        assert token.secret != join().token.secret
+        assert (refusal.hostname, refusal.reason) == ("", "the registry has another key")

@@ -23,6 +23,7 @@ class Way(socket.socket):
     def __init__(self, largest: int, lost: int = 0, known: int = 0) -> None:
         super().__init__(type=socket.SOCK_DGRAM)
         self.heard: set[bytes] = set()
+        self.sent = 0
         self.readable: Callable[[], None]
         self._largest, self._lost, self._known_here = largest, lost, known
         self._replies: list[bytes] = []
@@ -32,6 +33,7 @@ class Way(socket.socket):
         said = peer.read_hello("udp", data)
         assert said is not None
         self.heard.add(data[:HELLO_BYTES])
+        self.sent += 1
         if len(data) + 28 > self._largest or place[1] == DEAF:
             return
         self._lost -= 1
@@ -92,6 +94,19 @@ def test_where_a_large_packet_is_lost_the_usual_smaller_ones_are_tried(
     ask: Any, largest: int, lost: int, known: int, mtu: int, found: int | None
 ) -> None:
     assert ask(Way(largest, lost, known), 1, mtu=mtu) == [found]
+
+
+def test_what_is_too_small_for_a_hello_is_not_asked_for(ask: Any) -> None:
+    least, way = 28 + HELLO_BYTES, Way(9_000)
+    assert ask(way, 1, mtu=least - 1) == [None]
+    assert way.heard == set()
+    assert ask(Way(9_000), 1, mtu=least) == [least]
+
+
+def test_where_the_largest_packet_passes_no_other_is_sent(ask: Any) -> None:
+    way = Way(1_500)
+    assert ask(way, 1) == [1_500]
+    assert way.sent == 1
 
 
 async def test_a_peer_is_asked_from_the_address_of_the_plan_and_the_kernel_for_its_way() -> None:

@@ -13,6 +13,7 @@ from rendezvous.wire.node import Finding
 from tests.support.machines import GIB, HEALTHY, VIRTUAL, candidate, complaint, complaints, machine
 from tests.worker.test_rdma_checks import NO_FAULT as RDMA_NO_FAULT
 from tests.worker.test_rdma_checks import WRONG as RDMA_WRONG
+from worker.machine.cpus import Cpus
 from worker.machine.gpus import Gpu, Gpus
 from worker.machine.kernel import Arp, Clock
 from worker.machine.shortage import Kind as LimitKind
@@ -50,6 +51,12 @@ def test_of_a_healthy_machine_every_check_says_what_is_good() -> None:
     assert found["L18"].value == "/work 500 GiB free, /tmp 500 GiB free"
 
 
+@pytest.mark.parametrize(("files", "words"), [(70_000, "70000"), (None, "any number of")])
+def test_how_many_files_may_be_open_is_said(files: int | None, words: str) -> None:
+    [found] = [f for f in check_node(machine(limits=limits(files=files))) if f.check == "L15"]
+    assert (found.level, found.value) == ("ok", f"{words} open files")
+
+
 def test_what_could_not_be_found_out_is_not_held_against_the_machine() -> None:
     bare = Surroundings(candidates=HEALTHY.candidates)
     assert complaints(bare) == []
@@ -85,6 +92,11 @@ def name_is(*addresses: str, **how: Any) -> dict[str, Any]:
     return {"hostname_addresses": addresses, **how}
 
 
+def lacks_of(*others: Limit, **how: Any) -> dict[str, Any]:
+    """A machine with these limits."""
+    return {"limits": limits(others=others), **how}
+
+
 SCRATCH = "/scratch/slurm.7"
 NO_WRITE = {"is_hosts_writable": False}
 SILENT = {"hostname_addresses": None, "is_name_server_silent": True}
@@ -93,6 +105,7 @@ TWO = {
     "candidates": (candidate(), candidate("eth1", "10.0.0.5")),
     "arp": {"eth0": Arp(), "eth1": Arp(1, 2)},
 }
+TWO_WITH_ONE_ADDRESS = (candidate(), candidate("eth1"))
 LATE = Gpus(problem="NVML: no answer within 1 s", is_late=True)
 OTHER_LIBRARY = Gpus(problem="NVML: Driver/library version mismatch")
 WRONG: list[tuple[str, dict[str, Any]]] = [
@@ -179,9 +192,65 @@ def test_what_is_wrong_is_named_with_what_is_right_and_how_to_get_there(
     assert found.cause or found.check == "L01"
 
 
+@pytest.mark.parametrize(
+    ("changes", "level"),
+    [
+        ({"shm": shm(128 * MIB - 1, GIB)}, "fail"),
+        ({"shm": shm(128 * MIB, GIB - 1)}, "warn"),
+        ({"limits": limits(files=65_535)}, "warn"),
+        (lacks_of(Limit(LimitKind.USER_TASKS, 71, 8, "user 'ada'"), nproc=8), "warn"),
+        *(
+            (lacks_of(Limit(kind, value - 1)), "warn")
+            for kind, value in (
+                *((LimitKind.ADDRESS_SPACE, 16 * GIB), (LimitKind.DATA, 4 * GIB)),
+                (LimitKind.FILE_SIZE, GIB),
+            )
+        ),
+        ({"limits": limits(cpus=Cpus(2, 48, "its CPU set")), "nproc": 3}, "warn"),
+        (on(Disk("/work", GIB - 1, 5 * GIB)), "warn"),
+        (on(Disk("/work", 50 * GIB - 1, 9_000 * GIB)), "warn"),
+        (on(Disk("/tmp", 64 * MIB, GIB)), "warn"),
+        (on(Disk("/tmp", 64 * MIB - 1, GIB)), "fail"),
+        (TWO | {"arp": {"eth0": Arp(1, 1), "eth1": Arp(1, 2)}}, "warn"),
+        (TWO | {"arp": {"eth0": Arp(0, 2), "eth1": Arp(1, 2)}}, "warn"),
+        # Of GPUs that are gone while others are sick, the sick ones say enough.
+        ({"gpus": replace(gpus(), gpus=gpus(FLIPPED).gpus[:5])}, "warn"),
+    ],
+)
+def test_just_too_little_is_complained_of_once(changes: dict[str, Any], level: str) -> None:
+    assert [found for _, found, _, _ in complaints(machine(**changes))] == [level]
+
+
 def test_every_check_is_seen_to_complain() -> None:
     complained = {words[:3] for words, _ in (*WRONG, *RDMA_WRONG)}
     assert complained == {check.id for check in NODE_CHECKS} - {"L17"}  # see test_variables
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "advice"),
+    [
+        (1_025, 65_535, "use --master-port 1024, or a smaller one"),
+        (1_024, 60_999, "use --master-port 61000, or a larger one"),
+        (1_024, 65_535, "leave ports out of the range"),
+    ],
+)
+def test_a_port_beside_those_of_outgoing_connections_is_advised(
+    low: int, high: int, advice: str
+) -> None:
+    [found] = worth_telling(check_node(machine(master_port=29_500, ephemeral=(low, high))))
+    assert found.fix.startswith(advice)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (name_is("10.0.0.4", "10.0.0.5"), "10.0.0.4"),
+        (name_is("127.0.1.1"), "127.0.1.1; rdzv corrects it for the run"),
+    ],
+)
+def test_where_the_own_name_leads_is_said(changes: dict[str, Any], words: str) -> None:
+    [found] = [f for f in check_node(machine(**changes)) if f.check == "L02"]
+    assert (found.level, found.subject, found.value) == ("ok", "gpu-17", words)
 
 
 # ---- what is no fault ---------------------------------------------------------------------------
@@ -194,7 +263,25 @@ NO_FAULT: dict[str, dict[str, Any]] = {
     "not rank 0": {"master_port": None, "is_master_port_free": None},
     "no nvidia-ml-py": {"gpus": Gpus(problem="nvidia-ml-py is not installed", is_absent=True)},
     "interfaces that answer for themselves": TWO | {"arp": {"eth0": Arp(1, 2), "eth1": Arp(1, 2)}},
-    "two addresses of one interface": {"candidates": (candidate(), candidate("eth0", "10.0.0.5"))},
+    "two addresses of one interface": {
+        "candidates": (candidate(), candidate("eth0", "10.0.0.5")),
+        "arp": {"eth0": Arp()},
+    },
+    "just enough shared memory": {"shm": shm(128 * MIB, GIB)},
+    "just enough files": {"limits": limits(files=65_536)},
+    "just enough processes": lacks_of(Limit(LimitKind.USER_TASKS, 72, 8, "user 'ada'"), nproc=8),
+    "just enough memory": lacks_of(
+        Limit(LimitKind.ADDRESS_SPACE, 16 * GIB),
+        Limit(LimitKind.DATA, 4 * GIB),
+        Limit(LimitKind.FILE_SIZE, GIB),
+    ),
+    "just enough CPUs": {"limits": limits(cpus=Cpus(2, 48, "its CPU set")), "nproc": 2},
+    "just enough room": on(Disk("/work", GIB, 5 * GIB), Disk("/b", 50 * GIB, 9_000 * GIB)),
+    "a driver and no GPU": {"gpus": OTHER_LIBRARY, "gpus_seen": 0, "gpu_nodes": 0},
+    "addresses of a host each": {
+        "candidates": tuple(replace(one, prefix_length=32) for one in TWO_WITH_ONE_ADDRESS),
+        "arp": {"eth0": Arp(), "eth1": Arp()},
+    },
     "few files and no GPUs": {"limits": limits(files=20_000), "gpus_seen": 0, "gpu_nodes": 0},
 }
 

@@ -153,6 +153,16 @@ def test_too_few_tasks_are_those_that_surely_do_not_do() -> None:
     assert too_few_tasks([Limit(Kind.FILES, 1, 1)], 2) is None
 
 
+@pytest.mark.parametrize(("processes", "words"), [(1, "1 process"), (2, "2 processes")])
+def test_what_surely_cannot_be_started_is_refused_with_the_limit_and_its_place(
+    monkeypatch: pytest.MonkeyPatch, processes: int, words: str
+) -> None:
+    full = Limit(Kind.GROUP_TASKS, 64, 64, "/sys/fs/cgroup/pod")
+    monkeypatch.setattr(reading, "task_limits", lambda: iter([ROOMY, full]))
+    expected = (f"{words} cannot be started here: {full.words}", full.hint)
+    assert reading.too_few(processes) == expected
+
+
 def test_an_error_in_words_stays_itself() -> None:
     error = RdzvError("known")
     assert reading.named(error) is error

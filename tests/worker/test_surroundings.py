@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import socket
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +17,7 @@ import pytest
 
 from tests.support.disks import failing_disk, run, small_disk
 from tests.support.fake_sysfs import efa_p5, nd_h100_v5
-from worker.machine import aside, loadable, surroundings
+from worker.machine import aside, disk_probe, loadable, surroundings
 from worker.machine.surroundings import (
     EFA_LIBRARIES,
     NO_ANSWER,
@@ -202,3 +204,106 @@ def test_the_room_of_a_file_system_is_said_and_that_it_is_read_only(
     room = Disk("/dev/shm", 3 << 12, 7 << 12)
     why = replace(room, problem=os.strerror(errno.EROFS), code=errno.EROFS)
     assert surroundings._space(Path("/dev/shm")) == (why if flag else room)
+
+
+def test_a_file_system_that_cannot_be_seen_has_its_error(tmp_path: Path) -> None:
+    found = surroundings._space(tmp_path / "none")
+    assert (found.problem, found.code) == ("No such file or directory", errno.ENOENT)
+
+
+@pytest.mark.parametrize("error", [OSError(2, "no such name"), UnicodeError("label too long")])
+def test_a_name_that_leads_nowhere_has_no_address(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def getaddrinfo(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    assert surroundings._addresses_of("gpu-17", Path("/"), resolve=True) == ()
+
+
+def probed(how: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> list[Any]:
+    """What the probe says of a folder's disk: the error's number and words."""
+    disk_probe.main(how, [str(folder)])
+    begins, line = capsys.readouterr().out.split("\n", 1)
+    number, free, total, *problem = json.loads(line)
+    assert (begins, number) == ("", 0)
+    assert 0 < free <= total
+    return [*problem]
+
+
+@pytest.mark.parametrize(
+    ("how", "call", "found"),
+    [("write", "write", True), ("sync", "fsync", True), ("write", "fsync", False)],
+)
+def test_a_disk_that_takes_no_byte_is_found_out_by_writing_one(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    how: str,
+    call: str,
+    found: bool,
+) -> None:
+    """And waiting for the disk is not for each start."""
+
+    def fails(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, fails)
+        problem = probed(how, tmp_path, capsys)
+    assert problem == ([errno.ENOSPC, "No space left on device"] if found else [0, ""])
+    before = len(os.listdir("/proc/self/fd"))
+    probed(how, tmp_path, capsys)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize(
+    ("number", "allowed", "problem"),
+    [
+        (errno.EOPNOTSUPP, True, [0, ""]),
+        (errno.EOPNOTSUPP, False, [errno.EACCES, "Permission denied"]),
+        (errno.EROFS, True, [errno.EROFS, "Read-only file system"]),
+    ],
+)
+def test_where_no_nameless_file_can_be_made_the_mode_of_the_folder_is_asked(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    number: int,
+    allowed: bool,
+    problem: list[Any],
+) -> None:
+    def cannot(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    def access(path: object, mode: int) -> bool:
+        assert (path, mode) == (str(tmp_path), os.W_OK)
+        return allowed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", cannot)
+        patch.setattr(os, "access", access)
+        assert probed("write", tmp_path, capsys) == problem
+
+
+def test_of_each_library_it_is_told_at_once_since_the_next_may_end_the_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said: list[str] = []
+    out = SimpleNamespace(write=said.append, flush=lambda: said.append("flush"))
+    monkeypatch.setattr(sys, "stdout", out)
+    loadable.main(["libc.so.6", "libc.so.6"])
+    assert said == ["libc.so.6\t\n", "flush"] * 2
+
+
+@pytest.mark.parametrize(
+    ("problem", "words"),
+    [("", NO_ANSWER), ("it was ended by signal 11", "it was ended by signal 11")],
+)
+def test_a_library_after_one_that_ends_the_process_is_not_called_sound(
+    monkeypatch: pytest.MonkeyPatch, problem: str, words: str
+) -> None:
+    answer = SimpleNamespace(text="liba.so\t\n", problem=problem)
+    monkeypatch.setattr(aside, "ask", lambda *_, **__: answer)
+    assert surroundings._load(["liba.so", "libb.so"], 1.0) == {"liba.so": "", "libb.so": words}

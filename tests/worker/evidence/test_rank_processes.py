@@ -103,6 +103,23 @@ def test_of_ranks_that_are_gone_the_agents_own_limits_are_told(tmp_path: Path) -
     assert look_limits({}, tmp_path / "nothing") == []
 
 
+def test_the_limit_of_processes_is_told_with_how_many_the_user_has(tmp_path: Path) -> None:
+    """It counts the user's threads on the whole machine; and root has none."""
+    text = f"{'Max processes':26}{20:<21}{20:<21}processes\n"
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/uid_map").write_text("0 1000 1\n")
+    for pid, user, threads in ((10, os.getuid(), 4), (11, os.getuid(), 3), (12, 77, 50)):
+        (tmp_path / f"proc/{pid}").mkdir()
+        (tmp_path / f"proc/{pid}/status").write_text(f"Uid:\t{user}\t0\nThreads:\t{threads}\n")
+        (tmp_path / f"proc/{pid}/limits").write_text(text + LIMITS.splitlines()[-3] + "\n")
+    files = told("rlimit", path="nofile", limit=1024.0)
+    tasks = told("rlimit", path="nproc", limit=20.0, value=7.0)
+    assert look_limits({0: 10, 1: 11}, tmp_path) == [files, tasks]
+    (tmp_path / "proc/self/uid_map").write_text("0 0 4294967295\n")
+    (tmp_path / "proc/self/status").write_text("CapEff:\t0000000001000000\n")
+    assert look_limits({0: 10}, tmp_path) == [files]
+
+
 # ---- states -------------------------------------------------------------------------------------
 
 
