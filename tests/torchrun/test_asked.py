@@ -191,6 +191,10 @@ def test_the_host_makes_a_run_that_outlives_its_nodes() -> None:
     assert (made.node_rank, made.master_addr, made.port) == (0, "n0", 29700)
     assert (made.on_node_loss, made.standby, made.local_node) == ("replace", 1, False)
     assert (made.last_call, made.lease, made.any_command) == (5, 5, True)
+    own = LaunchSettings(join_timeout=500.0)
+    assert host_settings(asked, own).join_timeout == 500.0
+    asked = read_asked(begin(conf={"join_timeout": "77"}))
+    assert host_settings(asked, own).join_timeout == 77.0
     check_losses(made, (2, 4), ["python3"])
 
 

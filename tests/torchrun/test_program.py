@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from launcher.torchrun import link
+from launcher.torchrun import program as program_of_torchrun
 from launcher.torchrun.link import Torchrun
 from launcher.torchrun.program import TorchrunProgram
 from rendezvous.compat import timeout
@@ -56,8 +58,8 @@ class Peer:
 
 
 @asynccontextmanager
-async def met() -> AsyncIterator[tuple[Torchrun, Peer]]:
-    """A torchrun that waits for its first table."""
+async def met(pid: int | None = None) -> AsyncIterator[tuple[Torchrun, Peer]]:
+    """A torchrun that waits for its first table; this process, or another one."""
     ours, theirs = socket.socketpair()
     torchrun, peer = Torchrun(ours), Peer(theirs)
     await peer.open()
@@ -69,7 +71,7 @@ async def met() -> AsyncIterator[tuple[Torchrun, Peer]]:
         run="r",
         nodes=[1, 1],
         conf={},
-        pid=os.getpid(),
+        pid=pid or os.getpid(),
         python="python3",
     )
     assert await torchrun.open()
@@ -87,9 +89,14 @@ async def never() -> None:
 
 
 def begun(
-    torchrun: Torchrun, restart: Callable[[], Awaitable[None]] = never, grace: float = 5.0
+    torchrun: Torchrun,
+    restart: Callable[[], Awaitable[None]] = never,
+    grace: float = 5.0,
+    until: float | None = None,
 ) -> TorchrunProgram:
-    return TorchrunProgram.begin(torchrun, ENV, FORMER, grace_seconds=grace, restart=restart)
+    return TorchrunProgram.begin(
+        torchrun, ENV, FORMER, grace_seconds=grace, restart=restart, until=until
+    )
 
 
 async def ended(program: TorchrunProgram) -> Ending:
@@ -142,7 +149,8 @@ async def test_torchrun_that_starts_again_by_itself_has_all_start_again() -> Non
         async with timeout(5):
             await asked.wait()
         assert not program._over.done()
-        ending = await program.stop()
+        async with timeout(5):  # nothing is waited for: its workers have ended
+            ending = await program.stop()
         assert (ending.exit_code, ending.was_told) == (137, True)
         assert ending.failed_rank is not None
         assert ending.failed_rank.rank == 3
@@ -195,6 +203,48 @@ async def test_a_torchrun_that_is_gone_leaves_no_worker_and_is_told_of() -> None
             begun(torchrun)
 
 
+async def test_workers_that_torchrun_does_not_end_are_killed_and_no_other_child(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(program_of_torchrun, "_STUCK_SECONDS", 0.1)
+    async with met() as (torchrun, peer):
+        before = await asyncio.create_subprocess_exec("sleep", "60")
+        program = begun(torchrun, grace=0.2)
+        worker = await asyncio.create_subprocess_exec("sh", "-c", "sleep 60 & wait")
+        while worker.pid not in {child.pid for child in program.family.children}:
+            await asyncio.sleep(0.01)
+        ending = await program.stop()
+        assert (ending.exit_code, ending.was_told) == (143, True)
+        assert await worker.wait() == -9
+        assert before.returncode is None
+        before.kill()
+        await before.wait()
+        assert [(await peer.hear())["kind"] for _ in range(2)] == ["go", "stop"]
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+async def test_a_torchrun_is_gone_whose_socket_a_worker_keeps_open(
+    monkeypatch: pytest.MonkeyPatch, leaves: bool
+) -> None:
+    monkeypatch.setattr(link, "_LOOK_SECONDS", 0.02)
+    torchruns = await asyncio.create_subprocess_exec("sleep", "60")
+    async with met(torchruns.pid) as (torchrun, peer):
+        heard: list[object] = []
+        torchrun.heard = heard.append
+        torchrun.at_end = lambda: heard.append("its end")
+        if leaves:
+            peer.say("leaves")
+        await asyncio.sleep(0.1)
+        assert (torchrun.has_ended, len(heard)) == (leaves, 2 * leaves)
+        torchruns.kill()
+        async with timeout(5):
+            while None not in heard:
+                await asyncio.sleep(0.01)
+        assert torchrun.has_ended
+        assert heard.count("its end") == 1  # told once, whether it said so or not
+    await torchruns.wait()
+
+
 async def test_a_torchrun_whose_work_is_done_may_go() -> None:
     left = asyncio.Event()
     async with met() as (torchrun, peer):
@@ -211,7 +261,8 @@ async def test_a_torchrun_whose_work_is_done_may_go() -> None:
 
 async def test_the_fence_is_passed_on() -> None:
     async with met() as (torchrun, peer):
-        program = begun(torchrun)
-        await peer.hear()
+        program = begun(torchrun, until=99.5)
+        assert await peer.hear() == {"kind": "may_run", "until": 99.5}  # before they start
+        assert (await peer.hear())["kind"] == "go"
         program.may_run(123.5)
         assert await peer.hear() == {"kind": "may_run", "until": 123.5}
