@@ -247,6 +247,14 @@ def test_a_run_that_has_ended_says_how(result: str, tone: str) -> None:
     assert (head["next_step"], head["result"]) == ("do this", end.model_dump(mode="json"))
 
 
+def test_the_next_step_of_a_failed_run_names_the_rank_whose_log_is_meant() -> None:
+    for rank, words in ((3, "rdzv logs llama --rank 3"), (None, "rdzv logs llama")):
+        told = made()
+        end = Result(status="failed", exit_code=3, message="m", hint="rdzv logs RUN", rank=rank)
+        told.status(status(phase=Phase.FINISHED, result=end))
+        assert told.head["next_step"] == words
+
+
 def test_sizes_are_as_the_person_gave_them_or_as_the_registry_has_them() -> None:
     for nodes, least, found in (("1:2", 1, "1:2"), ("", 1, "1:2"), ("", 2, "2")):
         told = Told(LaunchFacts("llama", nodes=nodes), FIRST, "")

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine
 from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from features.hang import LOOKS, QUIET
-from features.hang.node import Reads, Sampled, run
+from features.hang.node import Reads, Sampled, look, run, sample
 from features.hang.quiet import SAMPLE_SECONDS
 from features.hang.ranks.fitting import Seen
-from features.hang.wire import LookReport, QuietReport, RankLook
+from features.hang.wire import MAX_HELD_BACK, LookReport, QuietReport, RankLook
 from rendezvous.wire.errors import RdzvError, TooLarge, Unavailable
 from rendezvous.wire.question import Question
 from tests.worker.agent.drive import at_once, table, virtually
@@ -301,3 +304,56 @@ def test_why_there_is_nothing_to_see() -> None:
     words = "looking at its processes failed: RuntimeError"
     assert looked(program) == LookReport(number=5, epoch=3, words=words)
     assert program.broken == []
+
+
+@pytest.mark.parametrize("folder", ["/run/look", ""])
+def test_the_ranks_are_seen_with_their_launcher_and_what_has_held_them_back_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    asked: list[Any] = []
+
+    def read_groups(pids: list[int]) -> str:
+        asked.append(pids)
+        return f"groups {len(asked)}"
+
+    def collect(*what: Any) -> Seen:
+        asked.append(what)
+        return Seen([RankLook(rank=8)], [], 3)
+
+    def held_back(before: str, after: str) -> list[str]:
+        assert (before, after) == ("groups 1", "groups 3")
+        return [f"group {number}" for number in range(MAX_HELD_BACK + 1)]
+
+    ranks_module = "features.hang.ranks"
+    monkeypatch.setattr(f"{ranks_module}.held_back_reader.read_groups", read_groups)
+    monkeypatch.setattr(f"{ranks_module}.collect.collect", collect)
+    monkeypatch.setattr(f"{ranks_module}.held_back.held_back", held_back)
+    pids = {0: 101, 1: None}
+    found = look(RANKS._replace(folder=folder, pids=pids))
+    assert asked == [[101, 100], (Path(folder or os.devnull), pids, 8, 100), [101, 100]]
+    assert (found.ranks, found.left_out) == ([RankLook(rank=8)], 3)
+    assert [*found.held_back] == [f"group {number}" for number in range(MAX_HELD_BACK)]
+
+
+def test_what_the_ranks_have_called_and_done_is_sampled_in_their_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Any] = []
+    calls = {
+        1: SimpleNamespace(called=9, ended=8),
+        0: SimpleNamespace(called=5, ended=4),
+    }
+
+    def sampled(*what: Any) -> dict[int, Any]:
+        asked.append(what)
+        return calls
+
+    def work(*what: Any) -> list[tuple[float, int]]:
+        asked.append(what)
+        return [(1.5, 7)]
+
+    collect = "features.hang.ranks.collect"
+    monkeypatch.setattr(f"{collect}.sample", sampled)
+    monkeypatch.setattr(f"{collect}.work", work)
+    assert sample(RANKS) == ([(5, 4), (9, 8)], [(1.5, 7)])
+    assert asked == [(Path("/run/look"), RANKS.pids), (Path("/run/look"), RANKS.pids, 100)]

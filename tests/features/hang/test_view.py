@@ -9,7 +9,7 @@ import pytest
 
 from features.hang import LOOKS, view
 from features.hang.rules import Verdict
-from features.hang.view import lines_of, one_look
+from features.hang.view import SHOWN_FRAMES, lines_of, one_look
 from features.hang.wire import (
     Frame,
     LookReport,
@@ -63,6 +63,19 @@ def test_each_place_is_shown_with_its_ranks_and_nodes_by_their_ranks() -> None:
         "node 0 (gpu-9): half of it",
         "node 2 (gpu-4, slot 1): it has not answered",
     ]
+
+
+def test_a_stack_that_is_not_known_or_not_whole_says_so() -> None:
+    """Whether it is cut here, or was at its node."""
+    frames = [Frame(function=f"f{number}", file="x.py", line=1) for number in range(30)]
+    stacks = [Stack(frames=frames[:2], cut=True), Stack(frames=frames, cut=True)]
+    ranks = [RankLook(rank=0, pid=7, state="S"), rank(1, 0), rank(2, 1)]
+    report = LookReport(number=7, epoch=2, ranks=ranks, stacks=stacks)
+    look = RunLook(number=7, epoch=2, over=True, nodes=[NodeLook(slot=0, node=0, report=report)])
+    shown = [line for line in lines_of(look, VERDICT, everything=False) if line[:4] == "    "]
+    assert "    its stack is not known" in shown
+    assert shown.count("    and older calls") == 1
+    assert shown.count(f"    and {30 - SHOWN_FRAMES} older calls") == 1
 
 
 def test_all_of_it_has_the_other_threads_of_a_place() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from features.machines import FILE
+from features.machines import FILE, TOPIC, view
 from features.machines.facts import machine_facts, machine_lines
 from features.machines.wire import GpuSample, MachineSample, NodeMachine, RunMachines
 from rendezvous.wire.errors import ExitCode
@@ -171,3 +173,23 @@ def test_it_is_shown_beside_the_other_views_that_were_asked_for(tmp_path: Path) 
     assert unnamed == (
         "rdzv: --epochs and --machines need a RUN\n      rdzv status RUN --epochs --machines\n"
     )
+
+
+async def test_of_a_run_in_progress_its_registry_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = RunMachines(machines=[NODE])
+
+    class Client:
+        async def topic(self, topic: object, run: str) -> RunMachines:
+            assert (topic, run) == (TOPIC, "llama")
+            return known
+
+    @asynccontextmanager
+    async def registry_of(_: object) -> AsyncIterator[Client]:
+        yield Client()
+
+    monkeypatch.setattr(view, "registry_of", registry_of)
+    state = launched(tmp_path)
+    state.write(FILE, RunMachines().model_dump_json().encode())  # what was kept is older
+    assert await view.machines_of(state) is known

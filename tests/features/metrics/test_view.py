@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from features.metrics.view import draw_curves, draw_metrics, in_one_line, read_metrics
-from features.metrics.wire import MetricLine
+from features.metrics import TOPIC, view
+from features.metrics.view import Status, draw_curves, draw_metrics, in_one_line, read_metrics
+from features.metrics.wire import MetricLine, RunMetrics
 from launcher.show.drawing import check_picture
 from launcher.show.installation import how_to_install
 from launcher.state.state_dir import StateDir
-from rendezvous.wire.errors import ExitCode, UsageError
+from rendezvous.wire.errors import ExitCode, Unavailable, UsageError
 from rendezvous.wire.run import NodeState, RunStatus
 from tests.launcher import command
 from tests.launcher.command import rdzv
@@ -171,6 +175,35 @@ def test_of_a_program_that_tells_nothing_it_is_said_how_it_would(tmp_path: Path)
     )
 
 
+NEWEST = [line(0, 20, 71.0, loss=2.5), line(3, 22, 95.0, loss=3.25)]
+
+
+@pytest.mark.parametrize("rows", [None, [], NEWEST])
+async def test_the_status_of_a_run_in_progress_has_its_newest_rows(
+    rows: list[MetricLine] | None,
+) -> None:
+    async def topic(topic: object, run: str) -> RunMetrics:
+        assert (topic, run) == (TOPIC, "llama")
+        if rows is None:
+            raise Unavailable("refused")
+        return RunMetrics(session="s", newest=6, elapsed_seconds=100.0, rows=rows)
+
+    status = run_status(*(node(n, NodeState.RUNNING, node=n, hostname=f"gpu-{n}") for n in (0, 1)))
+    client: Any = SimpleNamespace(topic=topic)
+    found = await Status().live(client, status.model_copy(update={"run": "llama"}))
+    assert found.values == {"metrics": [row.model_dump() for row in rows or []]}
+    if not rows:
+        assert found.draw is None
+        return
+    assert found.draw is not None
+    assert printed(found.draw()).splitlines() == [
+        "rank  step  loss  updated",
+        "0       20   2.5  20 s ago",
+        "3       22  3.25  now",
+        "slowest: rank 0 (node 0, gpu-0) at step 20, the median is at 21",
+    ]
+
+
 # --- drawn ----------------------------------------------------------------------------------------
 
 
@@ -187,6 +220,22 @@ def test_the_curves_are_drawn(ranks: int, name: str, start: bytes, tmp_path: Pat
     rows += [line(rank, 5, **{"loss/not_finite": 1.0 + rank % 2}) for rank in range(ranks)]
     draw_curves(rows, "run a$b$", tmp_path / name)
     assert (tmp_path / name).read_bytes().startswith(start)
+
+
+def test_of_many_ranks_the_range_and_the_median_are_drawn_over_the_steps() -> None:
+    """And a step at which no value is finite is a gap."""
+    drawn: list[Any] = []
+
+    def take(*what: Any, **_: Any) -> None:
+        drawn.append(what)
+
+    axes = SimpleNamespace(fill_between=take, plot=take)
+    curves = {rank: {2: 10.0 + rank, 1: float(rank), 5: math.nan} for rank in range(9)}
+    view._draw_range(axes, curves)
+    (steps, least, most), (at, median) = drawn
+    assert (steps, at) == ([1, 2, 5], [1, 2, 5])
+    assert (least[:2], median[:2], most[:2]) == ([0.0, 10.0], [4.0, 14.0], [8.0, 18.0])
+    assert all(math.isnan(values[2]) for values in (least, median, most))
 
 
 @pytest.mark.plot

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from features.hang.ranks import signalling
 from features.hang.ranks.signalling import Threads, Watched, may_signal
+from tests.support.waiting import until
 from worker.look.proc import Thread
 
 ASLEEP = Thread("S", 7, 1.0)
@@ -72,3 +80,20 @@ def test_a_process_that_is_gone_or_starts_threads_is_not_asked() -> None:
     for silent in (False, True):
         assert not may_signal(watched({}, {}, {}), silent=silent)
         assert not may_signal(watched(one, one, two), silent=silent)
+
+
+def test_to_one_that_is_gone_nothing_is_sent_and_a_stopped_one_writes_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(signalling, "_is_prepared", lambda *_: True)
+    proc, path = Path("/proc"), tmp_path / "0.stack"
+    path.write_text("older")
+    gone: Any = SimpleNamespace(pid=4_000_000, signal=signal.SIGUSR1, path=path)
+    assert signalling._send(gone, proc) is None
+    with subprocess.Popen(["sleep", "60"]) as stopped:
+        try:
+            writing = signalling._Writing(proc, stopped.pid, signal.SIGUSR1, path)
+            stopped.send_signal(signal.SIGSTOP)
+            assert until(writing.is_over)
+        finally:
+            stopped.kill()
