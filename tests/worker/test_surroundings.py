@@ -222,69 +222,46 @@ def test_a_name_that_leads_nowhere_has_no_address(
     assert surroundings._addresses_of("gpu-17", Path("/"), resolve=True) == ()
 
 
-def probed(how: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> list[Any]:
-    """What the probe says of a folder's disk: the error's number and words."""
-    disk_probe.main(how, [str(folder)])
-    begins, line = capsys.readouterr().out.split("\n", 1)
-    number, free, total, *problem = json.loads(line)
-    assert (begins, number) == ("", 0)
-    assert 0 < free <= total
-    return [*problem]
+FULL, NO_TMPFILE = (OSError(n, os.strerror(n)) for n in (errno.ENOSPC, errno.EOPNOTSUPP))
 
 
 @pytest.mark.parametrize(
-    ("how", "call", "found"),
-    [("write", "write", True), ("sync", "fsync", True), ("write", "fsync", False)],
+    ("how", "call", "error", "is_writable", "problem"),
+    [
+        ("write", "write", FULL, True, [errno.ENOSPC, "No space left on device"]),
+        ("sync", "fsync", FULL, True, [errno.ENOSPC, "No space left on device"]),
+        ("write", "fsync", FULL, True, [0, ""]),  # no start waits for a disk
+        ("write", "open", FULL, True, [errno.ENOSPC, "No space left on device"]),
+        # Where no file without a name can be made, the mode of the folder says more than nothing.
+        ("write", "open", NO_TMPFILE, True, [0, ""]),
+        ("write", "open", NO_TMPFILE, False, [errno.EACCES, "Permission denied"]),
+    ],
 )
-def test_a_disk_that_takes_no_byte_is_found_out_by_writing_one(
+def test_a_disk_that_takes_no_byte_is_found_out_by_writing_some(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     how: str,
     call: str,
-    found: bool,
-) -> None:
-    """And waiting for the disk is not for each start."""
-
-    def fails(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, call, fails)
-        problem = probed(how, tmp_path, capsys)
-    assert problem == ([errno.ENOSPC, "No space left on device"] if found else [0, ""])
-    before = len(os.listdir("/proc/self/fd"))
-    probed(how, tmp_path, capsys)
-    assert len(os.listdir("/proc/self/fd")) == before
-
-
-@pytest.mark.parametrize(
-    ("number", "allowed", "problem"),
-    [
-        (errno.EOPNOTSUPP, True, [0, ""]),
-        (errno.EOPNOTSUPP, False, [errno.EACCES, "Permission denied"]),
-        (errno.EROFS, True, [errno.EROFS, "Read-only file system"]),
-    ],
-)
-def test_where_no_nameless_file_can_be_made_the_mode_of_the_folder_is_asked(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    number: int,
-    allowed: bool,
+    error: OSError,
+    is_writable: bool,
     problem: list[Any],
 ) -> None:
-    def cannot(*_: object) -> None:
-        raise OSError(number, os.strerror(number))
+    def fails(*_: object) -> None:
+        raise error
 
     def access(path: object, mode: int) -> bool:
         assert (path, mode) == (str(tmp_path), os.W_OK)
-        return allowed
+        return is_writable
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "open", cannot)
+        patch.setattr(os, call, fails)
         patch.setattr(os, "access", access)
-        assert probed("write", tmp_path, capsys) == problem
+        disk_probe.main(how, [str(tmp_path)])
+    begins, line = capsys.readouterr().out.split("\n", 1)
+    number, free, total, *found = json.loads(line)
+    assert (begins, number, found) == ("", 0, problem)
+    assert 0 < free <= total
 
 
 def test_of_each_library_it_is_told_at_once_since_the_next_may_end_the_process(
