@@ -15,7 +15,7 @@ import pytest
 
 from rendezvous.compat import timeout
 from worker.probe import mesh
-from worker.probe.packets import BULK_BYTES, RECEIPT
+from worker.probe.packets import BULK_BYTES
 from worker.probe.peer_connection import IcmpError, PeerConnection
 from worker.probe.waiting import Waits
 
@@ -211,46 +211,3 @@ async def test_what_is_not_sent_whole_is_an_error() -> None:
         wire.send(b"x")
         with pytest.raises(OSError, match="No buffer space"):
             wire.send(bytes(1 << 24))
-
-
-HAVE_PASSED, BULK = "small messages pass, 16 KiB are lost on the way", b"B" * BULK_BYTES
-
-
-@pytest.mark.parametrize(
-    ("back", "then", "fault"),
-    [
-        (b"", TimeoutError, ("black_hole", f"{HAVE_PASSED} there")),
-        (RECEIPT[:-1], TimeoutError, ("black_hole", f"{HAVE_PASSED} there")),
-        (RECEIPT, TimeoutError, ("black_hole", f"{HAVE_PASSED} back")),
-        (RECEIPT + b"B", TimeoutError, None),  # a part of it is back: so large ones pass
-        (b"", ConnectionResetError, ("error", "the connection was closed while 16 KiB were sent")),
-        (RECEIPT + BULK, None, None),
-        (RECEIPT + BULK[:-1] + b"x", None, ("error", "16 KiB came back changed")),
-    ],
-    ids=["nothing", "less", "the receipt", "a part", "closed", "all", "changed"],
-)
-async def test_where_large_messages_are_lost_is_told_by_what_is_back(
-    monkeypatch: pytest.MonkeyPatch,
-    back: bytes,
-    then: type[OSError] | None,
-    fault: tuple[str, str] | None,
-) -> None:
-    sent: list[bytes] = []
-
-    async def receive(size: int, ends: float) -> bytes:
-        assert (size, ends) == (len(RECEIPT) + BULK_BYTES, 7.5)
-        if then is not None:
-            raise then
-        return back
-
-    monkeypatch.setattr(os, "urandom", lambda size: b"B" * size)
-    nothing: Any = None
-    visitor = mesh._Visitor(nothing, {}, None, mesh.Pace(), nothing, nothing)
-    wire: Any = SimpleNamespace(send=sent.append, receive=receive, waiting=len(back))
-    if fault is None:
-        await visitor._send_bulk(wire, 7.5)
-    else:
-        with pytest.raises(mesh._Fault) as failed:
-            await visitor._send_bulk(wire, 7.5)
-        assert (failed.value.outcome, failed.value.detail) == fault
-    assert sent == [BULK]
