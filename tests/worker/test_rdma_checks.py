@@ -12,6 +12,7 @@ import pytest
 
 from rendezvous.proof.compare import compare
 from rendezvous.proof.rdma import RdmaExpectation, rdma_of
+from rendezvous.wire.checks import Check
 from rendezvous.wire.node import Facts, Finding, JoinRequest, RdmaPort
 from tests.support.driver import make_join
 from tests.support.fake_sysfs import (
@@ -66,6 +67,7 @@ EIGHT = [port(i) for i in range(8)]
 NO_GID = roce(0, gid_index=None, problem="no GID")
 NO_IPV4, NO_IPV6 = "no IPv4 RoCE v2 GID", "no IPv6 RoCE v2 GID"
 NO_LIBRARY, NO_DRIVER = "libibverbs cannot be loaded", "libibverbs has no driver for this device"
+IS_DOWN = [port(i, state="DOWN", phys_state="Polling") for i in (2, 3)]
 SWITCHED_OFF = [port(i, state="DOWN", phys_state="Disabled") for i in range(2)]
 WITHOUT_UVERBS = [port(i, openable=False, problem="uverbs is missing") for i in range(2)]
 V6 = {"NCCL_IB_ADDR_FAMILY": "AF_INET6"}
@@ -74,6 +76,7 @@ NAMED = {
     "rdma": [*EIGHT[:3], half_rate(3), port(4, device="mlx5_bond_0")],
     "given": {"NCCL_IB_HCA": "^=mlx5_bond_0"},
 }
+NAMED_BESIDE_FOUR = NAMED | {"rdma": [*EIGHT[:4], half_rate(4), port(5, device="mlx5_bond_0")]}
 ONE_LANE = port(0, rate_gbps=100.0, rate="100 Gb/sec (1X NDR)")
 NO_MANAGER = rails_with(state="INIT", lid=0, sm_lid=0)
 INIT = "L05 fail | mlx5_0:1 | INIT, LID 0, subnet manager none"
@@ -82,12 +85,14 @@ INIT = "L05 fail | mlx5_0:1 | INIT, LID 0, subnet manager none"
 WRONG: list[tuple[str, dict[str, Any]]] = [
     ("L04 warn | mlx5_0:1 | DOWN, Polling", rails_with(state="DOWN", phys_state="Polling")),
     ("L04 warn | mlx5_0:1, mlx5_1:1 | DOWN, Disabled", {"rdma": SWITCHED_OFF + EIGHT[2:]}),
+    ("L04 warn | mlx5_3:1 | DOWN, Polling", {"rdma": [*EIGHT[:3], IS_DOWN[1]], "gpu_nodes": 2}),
     ("L04 warn | mlx5_0:1 | ACTIVE, LinkErrorRecovery", rails_with(phys_state="LinkErrorRecovery")),
     (INIT, NO_MANAGER),
     ("L05 fail | mlx5_0:1 | ACTIVE, LID 0, subnet manager 1", rails_with(lid=0, problem="no LID")),
     ("L06 fail | mlx5_0:1 | 200 Gb/sec (2X NDR)", {"rdma": with_first(half_rate(0))}),
     ("L06 fail | mlx5_3:1 | 200 Gb/sec (2X NDR)", NAMED),
     ("L06 fail | mlx5_3:1 | 200 Gb/sec (2X NDR)", {"rdma": [*EIGHT[:3], half_rate(3)]}),
+    ("L06 fail | mlx5_4:1 | 200 Gb/sec (2X NDR)", NAMED_BESIDE_FOUR),
     ("L06 fail | mlx5_0:1 | 100 Gb/sec (1X NDR)", {"rdma": [ONE_LANE]}),
     ("L07 fail | mlx5_0:1 | 0x7fff, 0x8000", rails_with(pkeys=[0x7FFF, 0x8000])),
     (f"L08 fail | mlx5_0:1 | {NO_IPV4}", {"rdma": with_first(NO_GID, roce)}),
@@ -128,6 +133,8 @@ NO_FAULT: dict[str, dict[str, Any]] = {
     "storage that is down": {"rdma": [*EIGHT, DOWN_HALF]},
     "a rail for two GPUs, and storage": {"rdma": [*EIGHT[:4], half_rate(8)]},
     "three rails, and storage": {"rdma": [*EIGHT[:3], half_rate(3), half_rate(4)]},
+    "a rail for each of two GPUs": {"rdma": [*EIGHT[:2], *IS_DOWN], "gpu_nodes": 2},
+    "no direct way and no GPU": {"is_direct": False, "gpu_nodes": 0, "gpus_seen": 0},
     "a port that is not named": {"rdma": TWO_PORTS, "given": {"NCCL_IB_HCA": "=mlx5_0"}},
     "a port that is excluded": {"rdma": TWO_PORTS, "given": {"NCCL_IB_HCA": "^=mlx5_1:1"}},
     "front end": {"rdma": [*EIGHT[:4], roce(9, hca_type="MT4125", gid_index=None)]},
@@ -144,6 +151,19 @@ def test_of_roce_over_ipv6_its_ipv6_addresses_are_judged(tmp_path: Path) -> None
     environ = {"PATH": "", "NCCL_CONF_FILE": str(tmp_path / "nccl.conf")}
     here = look_around("torchrun", [], environ, root=tmp_path / "v4", limit_seconds=30.0)
     assert {port.gid_index for port in here.rdma} == {None}
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({}, "routable RoCE v2 GID at index 3, 5"),
+        ({"NCCL_IB_GID_INDEX": "3"}, "NCCL_IB_GID_INDEX at index 3, 5"),
+    ],
+)
+def test_at_which_index_a_gid_was_found_is_said(given: dict[str, str], words: str) -> None:
+    here = machine(rdma=[roce(0, gid_index=5), roce(1, gid_index=3)], given=given)
+    [found] = RDMA_JUDGES[Check.ROCE_ADDRESSES](here)
+    assert (found.level, found.value) == ("ok", words)
 
 
 def test_an_index_that_names_no_gid_is_said() -> None:
