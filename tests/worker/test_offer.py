@@ -282,6 +282,9 @@ def test_a_registry_that_does_not_come_up_is_given_up() -> None:
     assert len(registry.heard) > 3
 
 
+JOIN = join(2)
+
+
 class Dialled:
     """Clients of a registry: where each goes, with which token, and what it refuses there."""
 
@@ -299,7 +302,7 @@ class Dialled:
                 """Nothing is open."""
 
             async def refuse(self, run: str, slot: int, refusal: Refusal) -> ReportReply:
-                assert (run, slot) == (join().run, join().slot)
+                assert (run, slot) == (JOIN.run, JOIN.slot)
                 dialled.met.append((place, token, refusal))
                 return ReportReply(seq=1)
 
@@ -311,9 +314,9 @@ def test_a_node_without_a_connection_tells_its_registry_on_one_of_its_own(
 ) -> None:
     dialled = Dialled()
     monkeypatch.setattr(telling, "RegistryClient", dialled.client)
-    run_virtually(telling.refuse_alone(join(), GPU))
+    run_virtually(telling.refuse_alone(JOIN, GPU))
     [(place, token, refusal)] = dialled.met
-    assert (place, token) == (join().place, join().token)
+    assert (place, token) == (JOIN.place, JOIN.token)
     assert (refusal.code, refusal.hostname) == ("usage", socket.gethostname())
 
 
@@ -324,11 +327,11 @@ def test_who_has_another_key_hears_that_somebody_asked_and_no_secret(
     monkeypatch.setattr(telling, "RegistryClient", dialled.client)
     own: Any = Registry(None)
     pins = {"10.0.0.8:29600": "ab" * 32, "10.0.0.9:29600": "cd" * 32}
-    run_virtually(refuse(own, join(), OtherKey("another key", pins=pins)))
+    run_virtually(refuse(own, JOIN, OtherKey("another key", pins=pins)))
     assert own.heard == []
     assert [place.addresses for place, _, _ in dialled.met] == [(address,) for address in pins]
     assert [place.proof.hex() for place, _, _ in dialled.met] == [*pins.values()]
     for _, token, refusal in dialled.met:
-        assert (token.kind, token.slot, token.number) == ("join", join().slot, 1)
-        assert token.secret != join().token.secret
+        assert (token.kind, token.slot, token.number) == ("join", 2, 1)
+        assert token.secret != JOIN.token.secret
         assert (refusal.hostname, refusal.reason) == ("", "the registry has another key")

@@ -103,7 +103,7 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
     (f"L10 fail | mlx5_0:1 | {NO_DRIVER}", unopenable(NO_DRIVER)),
     (f"L11 fail | libnccl-net.so | {ABSENT}", {"rdma": [efa(0), efa(1)], "libraries": NO_EFA}),
     ("L12 fail | ulimit -l | 8 MiB", {"limits": LOCKED}),
-    ("L12 warn | ulimit -l | 2 GiB", {"limits": replace(LOCKED, memlock_bytes=2 * GIB)}),
+    ("L12 warn | ulimit -l | 1 GiB", {"limits": replace(LOCKED, memlock_bytes=GIB)}),
     ("L13 warn | | no nvidia_peermem, and not the open kernel driver", {"is_direct": False}),
     ("L20 warn | mlx5_3:1 | link_downed rose by 1, symbol_error rose by 20", FLAPPING),
 ]
