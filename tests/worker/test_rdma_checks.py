@@ -168,9 +168,10 @@ def test_at_which_index_a_gid_was_found_is_said(given: dict[str, str], words: st
 
 def test_an_index_that_names_no_gid_is_said() -> None:
     bare = [roce(i, gid_index=None, problem="no GID at index 9") for i in range(8)]
-    found = complaints(machine(rdma=bare, given={"NCCL_IB_GID_INDEX": "9"}))
-    words = ("L08", "fail", "no GID at index 9")
-    assert words in {(check, level, value) for check, level, _, value in found}
+    here = machine(rdma=bare, given={"NCCL_IB_GID_INDEX": "9"})
+    [found] = RDMA_JUDGES[Check.ROCE_ADDRESSES](here)
+    assert (found.level, found.value) == ("fail", "no GID at index 9")
+    assert found.fix.startswith("unset NCCL_IB_GID_INDEX")
 
 
 def test_the_accelerated_half_of_a_network_card_is_no_rail() -> None:

@@ -13,7 +13,7 @@ import pytest
 from features.hang.ranks import signalling
 from features.hang.ranks.signalling import Threads, Watched, may_signal
 from tests.support.waiting import until
-from worker.look.proc import Thread
+from worker.look.proc import Thread, read_process
 
 ASLEEP = Thread("S", 7, 1.0)
 
@@ -94,6 +94,7 @@ def test_to_one_that_is_gone_nothing_is_sent_and_a_stopped_one_writes_no_more(
         try:
             writing = signalling._Writing(proc, stopped.pid, signal.SIGUSR1, path)
             stopped.send_signal(signal.SIGSTOP)
-            assert until(writing.is_over)
+            until(lambda: read_process(proc, stopped.pid).state == "T")
+            assert writing.is_over()  # and is not waited for
         finally:
             stopped.kill()
