@@ -193,6 +193,18 @@ async def test_connections_end_in_time_also_when_nobody_else_comes() -> None:
             assert [await closed(one) for one in (mute, later)] == [b"", b""]
 
 
+async def test_who_came_later_stays_when_the_first_has_been_here_too_long() -> None:
+    with ProbeListener(identity(1), life_seconds=LONG_LIFE) as listener, ExitStack() as stack:
+        silent(stack, listener.port, 2)
+        async with timeout(HOLD_SECONDS):
+            while len(listener._visitors) < 2:
+                await asyncio.sleep(0.01)
+        first, later = listener._visitors.values()
+        first.came -= LONG_LIFE
+        listener._sweep()
+        assert [*listener._visitors.values()] == [later]
+
+
 async def test_a_listener_without_a_file_for_a_connection_goes_on_once_it_has_one() -> None:
     _, hard = limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     with ProbeListener(identity(1)) as listener, ExitStack() as stack:
