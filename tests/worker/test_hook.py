@@ -1,18 +1,25 @@
-"""The hook in a Python process: what it leaves alone, and that the user's own still runs."""
+"""The hook in a Python process: what it leaves alone, that the user's own still runs, its parts."""
 
 from __future__ import annotations
 
 import ast
+import faulthandler
+import fcntl
 import os
 import shutil
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from worker.contracts.framework import HOOK
 from worker.look.site import sitecustomize
+from worker.program import process_table
 
 SEES = """
 import os, sys
@@ -104,3 +111,317 @@ def test_a_start_takes_hardly_longer(tmp_path: Path) -> None:
     bare, ours = (run(**more).stdout for more in ({}, {"PYTHONPATH": HOOK, **rank}))
     assert (tmp_path / "0.stacks").exists()
     assert set(ast.literal_eval(ours)[2]) - set(ast.literal_eval(bare)[2]) == {"faulthandler"}
+
+
+# --- its parts, by value --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("argv", "words", "is_launcher"),
+    [
+        ("/x/torchrun", "", True),
+        ("accelerate-launch", "", True),
+        ("/x/torchrun.py", "", False),
+        ("", "", False),
+        ("-m", "python -m torch.distributed.run t.py", True),
+        ("-m", "python -mtorch.distributed.launch", True),
+        ("-m", "python -um accelerate.commands.launch", True),
+        ("-m", "python -Xm torch.distributed.run", False),  # -X takes a value
+        ("-m", "python -m pack torch.distributed.run", False),
+        ("-m", "python -m", False),
+        ("-m", "", False),
+        ("-c", "python -m torch.distributed.run", False),
+    ],
+)
+def test_a_launcher_is_known_by_its_script_or_module(
+    argv: str, words: str, is_launcher: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", [argv])
+    monkeypatch.setattr(sys, "orig_argv", words.split())
+    assert sitecustomize._is_launcher() is is_launcher
+
+
+@pytest.fixture
+def pipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Reading ends of a rank's and a launcher's FIFOs in this folder; the program's own two pipes
+    are named in it."""
+    made = [*os.pipe(), *os.pipe()]
+    own = [sitecustomize.identity(fd) for fd in made[1::2]]
+    names = "SLURM_LOCALID LOCAL_RANK"
+    (tmp_path / sitecustomize.STREAMS_FILE).write_text(f"{' '.join(own)}\n{names}\n")
+    read = []
+    for name in ("5.stdout", "5.stderr", "launcher.stderr"):
+        os.mkfifo(tmp_path / name)
+        read.append(os.open(tmp_path / name, os.O_RDONLY | os.O_NONBLOCK))
+    for name in sitecustomize.RANK_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    yield [made[1], made[3], *read]
+    for fd in (*made, *read):
+        os.close(fd)
+
+
+def test_a_stream_of_its_own_stands_in_for_the_programs_pipe_alone(
+    tmp_path: Path, pipes: list[int]
+) -> None:
+    out, err, _, errors, _ = pipes
+    own, names = sitecustomize.read_streams(str(tmp_path))
+    assert names == ["SLURM_LOCALID", "LOCAL_RANK"]
+    os.set_blocking(err, False)
+    found = []
+    for rank, fd in (("5", out), ("5", err), (sitecustomize.LAUNCHER, err)):
+        found.append(sitecustomize.open_own(str(tmp_path), own, rank, fd))
+        os.write(found[-1], f"{rank}\n".encode())
+    assert [os.read(fd, 100) for fd in pipes[2:]] == [b"5\n", b"5\n", b"launcher\n"]
+    assert [os.get_blocking(fd) for fd in found] == [True, False, False]
+    assert not any(os.get_inheritable(fd) for fd in found)
+    for fd in found:
+        os.close(fd)
+    other = os.open(os.devnull, os.O_WRONLY)  # redirected by somebody
+    os.close(errors)  # nobody reads it
+    for rank, fd in (("5", other), ("x", out), ("6", out), ("5", err)):
+        assert sitecustomize.open_own(str(tmp_path), own, rank, fd) == -1
+    os.close(other)
+    pipes[3] = os.open(tmp_path / "5.stderr", os.O_RDONLY | os.O_NONBLOCK)
+    both = [own[0], own[0]]  # 2>&1
+    fd = sitecustomize.open_own(str(tmp_path), both, "5", out)
+    assert sitecustomize.identity(fd) == sitecustomize.identity(pipes[2])
+    os.close(fd)
+
+
+class Hooked:
+    """What the hook has begun in this process, where nothing of it takes effect."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.done: list[object] = []
+        self.claims = True
+        self.folder = str(folder)
+        monkeypatch.setenv(sitecustomize.FOLDER_VARIABLE, self.folder)
+        monkeypatch.setattr(sys, "argv", ["train.py"])
+        say = self.done.append
+        for name in ("_move_streams", "own_stderr", "_catch_signal"):
+            monkeypatch.setattr(
+                sitecustomize, name, lambda *given, n=name: say((n, *map(self._short, given)))
+            )
+        monkeypatch.setattr(sitecustomize, "launcher_stream", lambda folder: 9)
+        monkeypatch.setattr(sitecustomize, "_claim", lambda folder, rank: self.claims)
+        monkeypatch.setattr(
+            sitecustomize, "_let_look", lambda folder, rank, imports: say(("looks", rank))
+        )
+
+        def wait(_: object, modules: object, begins: sitecustomize.Beside) -> None:
+            say((modules, begins.name, begins.where[1], begins.pid))
+
+        monkeypatch.setattr(sitecustomize.Imports, "wait", wait)
+
+    def _short(self, given: object) -> object:
+        return given.replace(self.folder, "") if isinstance(given, str) else given
+
+    def by(self) -> list[object]:
+        self.done.clear()
+        sitecustomize.install()
+        return [*self.done]
+
+
+def test_each_kind_of_process_has_its_part_of_the_hook(
+    tmp_path: Path, pipes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hooked = Hooked(tmp_path, monkeypatch)
+    own, _ = sitecustomize.read_streams(str(tmp_path))
+    stacks = [("_catch_signal", "/launcher.stacks")]
+    noting = (sitecustomize.WORLDS, "noting.py", "5", 0)
+    assert hooked.by() == stacks
+    monkeypatch.setattr(sys, "argv", ["/bin/torchrun"])
+    assert hooked.by() == [("own_stderr", 9), *stacks]
+    # One that is itself a rank has what a rank has.
+    monkeypatch.setenv("LOCAL_RANK", "5")
+    moved = ("_move_streams", "", own, "5")
+    assert hooked.by() == [moved, ("looks", "5"), noting]
+    monkeypatch.setattr(sys, "argv", ["train.py"])
+    assert hooked.by() == [moved, ("looks", "5"), noting]
+    hooked.claims = False
+    assert hooked.by() == [moved, ("_catch_signal", "/5.stacks"), noting]
+    monkeypatch.setenv("SLURM_LOCALID", "4")  # named before
+    assert hooked.by()[0] == ("_move_streams", "", own, "4")
+    monkeypatch.delenv("SLURM_LOCALID")
+    monkeypatch.setenv("LOCAL_RANK", "5x")
+    assert hooked.by() == [("_move_streams", "", own, "5x"), *stacks]
+    monkeypatch.delenv(sitecustomize.FOLDER_VARIABLE)
+    assert hooked.by() == []
+
+
+def test_a_launchers_own_stream_is_its_errors_alone(
+    tmp_path: Path, pipes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sitecustomize, "open_own", lambda folder, own, name, fd: (name, fd))
+        assert sitecustomize.launcher_stream(str(tmp_path)) == ("launcher", 2)
+    assert sitecustomize.launcher_stream(str(tmp_path / "none")) == -1
+    monkeypatch.setenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "x")
+    assert sitecustomize.launcher_stream(str(tmp_path)) == -1
+
+
+def test_what_a_launcher_forks_has_its_errors_where_ranks_write() -> None:
+    """Python's own errors go to the launcher's stream, as soon as a line is whole."""
+    code = (
+        "import os, sys; from worker.look.site import sitecustomize as hook\n"
+        "r, w = os.pipe(); was = sys.stderr; os.write(2, b'to 2;')\n"
+        "hook.own_stderr(-1); assert sys.stderr is was\n"
+        "hook.own_stderr(w); sys.stderr.write('own\\n')\n"
+        "assert (sys.stderr.fileno(), os.get_inheritable(1002)) == (1002, False)\n"
+        "assert (sys.stderr.encoding, sys.stderr.errors) == (was.encoding, was.errors)\n"
+        "pid = os.fork()\n"
+        "if pid == 0: sys.stderr.write('child\\n'); os._exit(0)\n"
+        "os.waitpid(pid, 0); sys.stderr.write('end\\n'); print(os.read(r, 100))"
+    )
+    done = run(code=code)
+    assert (done.stdout, done.stderr) == ("b'own\\nend\\n'\n", "to 2;child\n")
+
+
+def test_streams_are_moved_as_they_are_inherited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[tuple[object, ...]] = []
+    fake = {
+        **vars(os),
+        "get_inheritable": lambda fd: fd == 1,
+        "close": lambda fd: done.append((fd,)),
+    }
+    fake["dup2"] = lambda *given: done.append(given)
+    monkeypatch.setattr(sitecustomize, "os", SimpleNamespace(**fake))
+    monkeypatch.setattr(sitecustomize, "open_own", lambda *given: {1: 41, 2: -1}[given[-1]])
+    sitecustomize._move_streams("f", [], "5")
+    assert done == [(41, 1, True), (41,)]
+    done.clear()
+    monkeypatch.setattr(sitecustomize, "open_own", lambda *given: 0 if given[-1] == 2 else -1)
+    sitecustomize._move_streams("f", [], "5")
+    assert done == [(0, 2, False), (0,)]
+
+
+@pytest.mark.parametrize(
+    ("known", "lives", "is_it"),
+    [
+        (None, {}, True),
+        ("77 33 41", {77: "33"}, False),
+        ("77 33 41", {}, True),  # it has ended
+        ("77 33 41", {77: "34"}, True),  # its number was used again
+        ("OWN 900 41", {}, True),
+    ],
+)
+def test_a_rank_is_the_first_of_its_processes_that_lives(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    known: str | None,
+    lives: dict[int, str],
+    is_it: bool,
+) -> None:
+    own, here = os.getpid(), tmp_path / "5.here"
+    monkeypatch.setattr(sitecustomize, "started", lambda pid: ({own: "900"} | lives).get(pid, ""))
+    if known:
+        here.symlink_to(known.replace("OWN", str(own)))
+    assert sitecustomize._claim(str(tmp_path), "5") is is_it
+    words = f"{own} 900 {signal.SIGRTMIN + 7}" if is_it else known
+    assert os.readlink(here) == words
+    assert [path.name for path in tmp_path.iterdir()] == ["5.here"]
+
+
+def test_when_a_process_was_started_is_known_as_long_as_it_runs() -> None:
+    own = process_table.read_process(os.getpid())
+    assert own is not None
+    assert sitecustomize.started(os.getpid()) == str(own.started)
+    with subprocess.Popen(["true"]) as ended:
+        os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)  # it waits to be reaped
+        assert sitecustomize.started(ended.pid) == ""
+    assert sitecustomize.started(ended.pid) == ""
+
+
+def test_an_open_file_is_put_out_of_the_programs_way() -> None:
+    reader, writer = os.pipe()
+    taken = os.dup2(reader, 1000)
+    first = sitecustomize.put_high(os.dup(writer), 0)
+    second = sitecustomize.put_high(os.dup(writer), 3)
+    assert (first, second) == (250, 1003)
+    assert [os.get_inheritable(fd) for fd in (first, second)] == [False, False]
+    last = os.dup2(reader, 60)
+    with pytest.raises(OSError, match=r"^$"):
+        sitecustomize.put_high(os.dup(writer), 0)
+    for fd in (taken, first, second, last, writer):
+        os.close(fd)
+    assert os.read(reader, 1) == b""  # nothing else is left of it
+    os.close(reader)
+
+
+@pytest.mark.parametrize(
+    ("handler", "with_gil", "caught"),
+    [(signal.SIG_DFL, True, True), (signal.SIG_IGN, True, False), (signal.SIG_DFL, False, False)],
+)
+def test_a_stack_is_written_where_nobody_else_has_the_signal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, handler: Any, with_gil: bool, caught: bool
+) -> None:
+    number, asked = signal.SIGRTMIN + sitecustomize.SIGNAL, list[object]()
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: with_gil, raising=False)
+    monkeypatch.setattr(
+        faulthandler, "register", lambda n, **how: asked.append((n, how.pop("file"), how))
+    )
+    monkeypatch.setattr(sitecustomize, "put_high", lambda fd, offset: (fd, offset))
+    before = signal.signal(number, handler)
+    sitecustomize._catch_signal(str(tmp_path / "5.stacks"))
+    signal.signal(number, before)
+    assert (tmp_path / "5.stacks").exists() is caught
+    if caught:
+        [(found, (fd, offset), how)] = asked
+        assert (found, offset, how) == (number, 0, {"all_threads": False, "chain": False})
+        flags = fcntl.fcntl(fd, fcntl.F_GETFL)
+        assert flags & os.O_APPEND
+        assert (tmp_path / "5.stacks").stat().st_mode & 0o777 == 0o600
+        os.close(fd)
+    else:
+        assert asked == []
+
+
+class Began(sitecustomize.Beside):
+    """Counts how often it is started."""
+
+    count = 0
+
+    def start(self) -> None:
+        self.count += 1
+
+
+def test_what_waits_for_an_import_begins_with_the_first_of_its_modules(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+    monkeypatch.delitem(sys.modules, "torch.distributed", raising=False)
+    imports, one, other, now = sitecustomize.Imports(), Began("a.py"), Began("b.py"), Began("c.py")
+    imports.wait(("torch.distributed",), one)
+    imports.wait(("torch.distributed", "jax"), other)
+    imports.wait(("os", "jax"), now)
+    assert (sys.meta_path[0], sys.meta_path.count(imports), now.count) == (imports, 1, 1)
+    for name in ("torch", "jax", "jax"):
+        imports.find_spec(name)
+    assert (one.count, other.count, imports in sys.meta_path) == (0, 1, True)
+    imports.find_spec("torch.distributed")
+    imports.find_spec("torch.distributed")
+    assert (one.count, other.count, imports in sys.meta_path) == (1, 1, False)
+
+
+@pytest.mark.parametrize(("forked", "is_parent", "runs"), [(0, 0, 1), (0, 1, 0), (1, 1, 1)])
+def test_what_lies_beside_is_run_in_its_process_and_only_if_asked_in_forked_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forked: int, is_parent: int, runs: int
+) -> None:
+    (tmp_path / "site").mkdir()
+    said = tmp_path / "said"
+    (tmp_path / "a.py").write_text(
+        f"import pathlib\ndef start(*where):\n"
+        f"    pathlib.Path({str(said)!r}).write_text(f'{{__name__}} {{where}}')\n"
+    )
+    monkeypatch.setattr(sitecustomize, "__file__", str(tmp_path / "site" / "sitecustomize.py"))
+    one = sitecustomize.Beside("a.py", "folder", "5", forked=bool(forked))
+    own = os.getpid()
+    if is_parent:
+        monkeypatch.setattr(os, "getpid", lambda: own + 1)
+    one.start()
+    assert said.exists() == bool(runs)
+    if runs:
+        assert said.read_text() == "rdzv_a ('folder', '5')"
+    sitecustomize.Beside("none.py").start()  # what is not there is left

@@ -1,4 +1,4 @@
-"""The keeper alone, run as the agent runs it: what it starts, passes on, reaps and ends."""
+"""The keeper alone, as the agent runs it and on a played clock: what it starts, reaps and ends."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -547,3 +548,294 @@ def test_what_cannot_be_executed_is_explained(
 def test_a_program_that_cannot_be_started_is_named(keep: Keep) -> None:
     words = "rdzv: cannot start 'no-such-program': not found in any folder of PATH\n"
     assert keep("no-such-program").result() == (127, "", words)
+
+
+# --- on a clock of the test's own, by a kernel that is played -------------------------------------
+
+OWN, MAIN, LIFELINE = 40, 50, 7
+
+
+class Played:
+    """Processes below a keeper of this process: what comes to it by the time, and what it does."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, grace: float = 4.0) -> None:
+        self.patch, self.now = monkeypatch, 1000.0
+        self.done: list[Any] = []
+        self.below: dict[int, process_table.Process] = {}
+        self.dies: dict[tuple[int, int], float] = {}
+        self._coming: list[tuple[float, Callable[[], None]]] = []
+        self._said: list[bytes] = []
+        self._signals, self._zombies = b"", list[tuple[int, int]]()
+        names = ("waitstatus_to_exitcode", "path", "WNOHANG")
+        fake = {name: getattr(os, name) for name in names}
+        fake |= dict.fromkeys(("set_inheritable", "set_blocking"), lambda *_: None)
+        fake |= {"pipe": lambda: (8, 9), "getpid": lambda: OWN, "read": self._read}
+        fake |= {"close": lambda fd: None, "waitpid": self._waitpid, "write": self._write}
+        for name, value in {
+            "os": SimpleNamespace(**fake),
+            "select": SimpleNamespace(poll=lambda: self, POLLIN=1),
+            "time": SimpleNamespace(monotonic=lambda: self.now),
+            "prctl": lambda option, value: None,
+            "signal": SimpleNamespace(
+                **{each.name: each for each in signal.Signals},
+                **dict.fromkeys(("set_wakeup_fd", "pthread_sigmask"), lambda *_, **__: None),
+                SIG_SETMASK=2,
+                signal=lambda *_: None,
+            ),
+            "send": self.send,
+            "read_details": lambda pid: process_table.Details(),
+            "command_of": lambda pid: f"command-{pid}",
+        }.items():
+            monkeypatch.setattr(keeper, name, value)
+        monkeypatch.setattr(process_table, "send", self.send)
+        monkeypatch.setattr(process_table, "processes", lambda: [*self.below.values()])
+        monkeypatch.setattr(process_table.Process, "age_seconds", lambda one: one.pid)
+        self.keeper = keeper.Keeper(LIFELINE, grace, self._begin)
+
+    def at(self, seconds: float, what: Callable[..., None], *given: Any) -> Played:
+        self._coming.append((1000.0 + seconds, lambda: what(*given)))
+        return self
+
+    def born(self, pid: int, parent: int = MAIN, state: str = "S") -> None:
+        self.below[pid] = process_table.Process(pid, parent, pid, state, 0, 0)
+
+    def says(self, word: bytes) -> None:
+        self._said.append(word)
+
+    def signalled(self, number: int) -> None:
+        self._signals += bytes([number])
+
+    def ended(self, pid: int, status: int = 0) -> None:
+        if (gone := self.below.pop(pid, None)) is None:
+            return
+        for child in [*self.below.values()]:
+            if child.parent == pid:
+                self.below[child.pid] = child._replace(parent=OWN)
+        if gone.parent == OWN:
+            self._zombies.append((pid, status))
+            self.signalled(signal.SIGCHLD)
+
+    def run(self) -> int:
+        return self.keeper.run(["train"])
+
+    def sent(self, *numbers: int) -> list[tuple[float, int, int]]:
+        """When these signals were sent, and to whom."""
+        return [(at, pid, n) for at, pid, n in self.done if not numbers or n in numbers]
+
+    def _begin(self, command: list[str]) -> int:
+        self.born(MAIN, OWN)
+        return MAIN
+
+    def send(self, pid: int, number: int) -> None:
+        self.done.append((self.now - 1000, pid, number))
+        if (pid, number) in self.dies:
+            self._coming.append(
+                (self.now + self.dies[pid, number], lambda: self.ended(pid, number))
+            )
+
+    def register(self, fd: int, _: int) -> None: ...
+
+    def unregister(self, fd: int) -> None: ...
+
+    def poll(self, milliseconds: float | None) -> None:
+        if self._said or self._signals:
+            return
+        until = self.now + (1e9 if milliseconds is None else milliseconds / 1000)
+        until = min([until, *(max(at, self.now) for at, _ in self._coming)])
+        assert until < 1e6, "it sleeps for ever"
+        self.now = until
+        due = [what for at, what in self._coming if at <= until]
+        self._coming = [each for each in self._coming if each[0] > until]
+        for what in due:
+            what()
+
+    def _read(self, fd: int, _: int) -> bytes:
+        if fd == LIFELINE and self._said:
+            return self._said.pop(0)
+        found, self._signals = self._signals if fd == 8 else b"", b"" if fd == 8 else self._signals
+        if not found:
+            raise BlockingIOError
+        return found
+
+    def _waitpid(self, pid: int, how: int) -> tuple[int, int]:
+        if self._zombies:
+            return self._zombies.pop(0)
+        if not any(one.parent == OWN for one in self.below.values()):
+            raise ChildProcessError
+        return 0, 0
+
+    def _write(self, fd: int, data: bytes) -> None:
+        self.done.append((self.now - 1000, "told" if fd == LIFELINE else "said", data.decode()))
+
+
+TERM, KILL = signal.SIGTERM, signal.SIGKILL
+
+
+def test_what_a_program_leaves_has_a_moment_is_named_and_has_the_whole_grace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one = Played(monkeypatch)
+    one.at(1, one.born, 61).at(1, one.born, 62).at(2, one.ended, MAIN).at(2.25, one.ended, 61)
+    one.dies = {(62, KILL): 0.0}
+    assert one.run() == 0
+    assert one.done == [
+        (0, "told", "started 50\n"),
+        (2, "told", "ended 0\n"),
+        (2.5, "told", "left 1\nchild 62 62 command-62\n"),
+        (2.5, 62, TERM),
+        (6.5, 62, KILL),
+    ]
+
+
+def test_nothing_is_sent_to_the_number_of_a_program_that_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may be another process's by then."""
+    one = Played(monkeypatch)
+    one.at(0.5, one.born, 61).at(1, one.signalled, signal.SIGUSR1).at(2, one.ended, MAIN)
+    one.at(2.25, one.signalled, signal.SIGUSR2).at(2.375, one.ended, 61)
+    assert one.run() == 0
+    assert one.sent(signal.SIGUSR1, signal.SIGUSR2, TERM) == [(1, MAIN, signal.SIGUSR1)]
+
+
+def test_what_a_program_that_ends_itself_leaves_has_the_rest_of_the_grace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What of it is stopped is woken at once: its launcher waits for it."""
+    one = Played(monkeypatch)
+    one.at(0.5, one.born, 61, MAIN, "T").at(0.5, one.born, 62).at(1, one.says, b"L")
+    one.dies = {(61, KILL): 0.0, (62, TERM): 0.0}
+    assert one.at(3, one.ended, MAIN, 1 << 8).run() == 1
+    assert one.sent(signal.SIGCONT)[:1] == [(1, 61, signal.SIGCONT)]
+    assert one.sent(TERM, KILL) == [(3, 61, TERM), (3, 62, TERM), (5, 61, KILL)]
+
+
+def test_half_of_the_grace_is_the_launchers_to_tell_its_ranks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one, late = Played(monkeypatch), list[tuple[float, bool]]()
+
+    def forsaken(everyone: Any, order: Any, own: int, is_late: bool) -> list[Any]:
+        late.append((one.now - 1000, is_late))
+        return [each for each in everyone if each.pid == 61 and is_late]
+
+    monkeypatch.setattr(keeper, "forsaken", forsaken)
+    one.at(0.5, one.born, 61).at(1, one.says, b"T")
+    one.dies = {(61, TERM): 0.25, (MAIN, KILL): 0.0, (61, KILL): 0.0}
+    one.patch.setattr(keeper, "tell_to_end", lambda everyone: None)
+    assert one.run() == 137
+    assert late[:6] == [
+        (1.5, False),
+        (2, False),
+        (2.5, False),
+        (3, True),
+        (3.25, True),
+        (3.75, True),
+    ]
+    assert (late[-1], one.sent(TERM)) == ((5, True), [(3, 61, TERM)])
+    assert one.sent(KILL) == [(5, MAIN, KILL)]
+
+
+def test_what_sigkill_does_not_end_is_killed_again_and_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one = Played(monkeypatch)
+    one.patch.setattr(keeper, "KILL_SECONDS", 0.03)
+    one.at(0.5, one.born, 61, MAIN, "D").at(1, one.says, b"K")
+    one.dies = {(MAIN, KILL): 0.0}
+    assert one.run() == 137
+    *killed, (at, _, words) = one.done[1:]
+    assert at == pytest.approx(1.03, abs=0.011)
+    assert [pid for _, pid, number in killed if number == KILL].count(61) >= 3
+    assert words.startswith("rdzv: SIGKILL did not end these processes within")
+    assert words.endswith(": 61 (state D)\n")
+
+
+def test_where_another_may_take_its_place_the_time_that_is_left_ends_any_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for word in (b"T", b"L"):
+        one = Played(monkeypatch, grace=8.0)
+        one.says(b"F1009000;F1003000;")
+        one.dies = {(MAIN, KILL): 0.0}
+        assert one.at(1, one.says, word).run() == 137
+        assert one.sent(KILL) == [(3, MAIN, KILL)]
+        assert bool(one.sent(TERM)) == (word == b"T")
+
+
+def test_a_program_that_has_no_agent_any_more_is_started_and_told_to_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one = Played(monkeypatch)
+    one.says(b"")
+    one.dies = {(MAIN, TERM): 0.5}
+    assert one.run() == 143
+    assert one.sent(TERM, KILL) == [(0, MAIN, TERM)]
+
+
+def test_what_cannot_be_forked_and_a_kernel_without_subreapers_are_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuses(*_: Any) -> int:
+        raise OSError(12, "no memory")
+
+    one = Played(monkeypatch)
+    one.patch.setattr(keeper, "prctl", refuses)
+    one.keeper = keeper.Keeper(LIFELINE, 4.0, refuses)
+    assert one.run() == 126
+    assert [(what, words) for _, what, words in one.done] == [
+        ("said", "rdzv: processes that lose their parent will not be ended: no memory\n"),
+        ("said", "rdzv: cannot start 'train': no memory\n"),
+    ]
+
+
+# --- a child of the keeper ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lives", [True, False])
+def test_a_child_is_the_program_only_below_its_keeper(
+    monkeypatch: pytest.MonkeyPatch, lives: bool
+) -> None:
+    """Where that has just been killed, nothing begins: nobody would end it."""
+    done: list[Any] = []
+    fake = {"setsid": lambda: done.append("setsid"), "getppid": lambda: 33 if lives else 1}
+    fake |= {"_exit": lambda code: done.append(("exit", code))}
+    fake |= {"execvpe": lambda *given: done.append(given)}
+    monkeypatch.setattr(keeper, "os", SimpleNamespace(**fake))
+    monkeypatch.setattr(keeper, "prctl", lambda *given: done.append(given))
+    monkeypatch.setattr(keeper, "original_environment", lambda: {b"A": b"1"})
+    with monkeypatch.context() as patch:
+        quiet = {"signal": lambda n, how: None, "set_wakeup_fd": lambda fd: None}
+        quiet |= {"pthread_sigmask": lambda how, mask: done.append((how, tuple(mask)))}
+        patch.setattr(keeper, "signal", SimpleNamespace(**{**vars(signal), **quiet}))
+        keeper.become(["train", "x"], 33)
+    first = ["setsid", (keeper.PR_SET_PDEATHSIG, KILL)]
+    executed = [(signal.SIG_SETMASK, ()), ("train", ["train", "x"], {b"A": b"1"})]
+    assert done == [*first, *(executed if lives else []), ("exit", 126)]
+
+
+@pytest.mark.parametrize("pid", [0, 77])
+def test_a_signal_waits_until_a_child_has_begun(monkeypatch: pytest.MonkeyPatch, pid: int) -> None:
+    done: list[Any] = []
+    fake = {"getpid": lambda: 44, "fork": lambda: done.append("fork") or pid}
+    monkeypatch.setattr(keeper, "os", SimpleNamespace(**fake))
+    monkeypatch.setattr(signal, "pthread_sigmask", lambda *given: done.append(given))
+    child: Any = lambda parent: done.append(("child of", parent))  # noqa: E731
+    assert keeper.fork(child) == pid
+    held, forked, *then, free = done
+    assert (held, forked) == ((signal.SIG_BLOCK, signal.valid_signals()), "fork")
+    assert (then, free) == ([("child of", 44)] * (not pid), (signal.SIG_SETMASK, ()))
+
+
+def test_a_kernel_that_refuses_is_an_error() -> None:
+    with pytest.raises(OSError, match="Invalid argument"):
+        keeper.prctl(-1, 0)
+
+
+def test_a_process_that_executes_nothing_lets_go_of_the_keepers_files() -> None:
+    ours, theirs = socket.socketpair()
+    before = {*os.listdir("/proc/self/fd")}
+    with ours:
+        keeper.Keeper(theirs.detach(), 1.0, lambda command: 1).let_go()
+        assert ours.recv(1) == b""
+    assert {*os.listdir("/proc/self/fd")} < before
