@@ -1,13 +1,15 @@
-"""What a forked rank becomes, and the store of its run: without torch, in a process or by value."""
+"""What forks ranks, what they become, and their store: without torch, in a process or by value."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -15,7 +17,7 @@ from typing import Any
 import pytest
 
 from worker.contracts.framework import PROGRAMS
-from worker.programs.warm import rank, store
+from worker.programs.warm import rank, spawner, starter, store, zygote
 
 ROOT = Path(PROGRAMS).parents[1]
 STATE = """
@@ -61,6 +63,10 @@ except rank.Become as found:
     program = found.program
 rank.run(program, (__file__, rank.__file__))
 """
+
+
+class Over(BaseException):
+    """The process ends here."""
 
 
 def become(folder: Path, *words: str, **environ: str) -> tuple[int, dict[str, Any], str]:
@@ -237,3 +243,441 @@ def test_a_store_that_is_gone_is_waited_for_by_nobody(monkeypatch: pytest.Monkey
     one.error = None
     assert store.serve_here(29_501) is one
     assert one.asked == [("127.0.0.1", 29_501, True, False)]
+
+
+@pytest.mark.parametrize("handles", [True, False])
+def test_a_faulthandler_that_was_on_is_on_with_the_signals_of_the_program(
+    monkeypatch: pytest.MonkeyPatch, handles: bool
+) -> None:
+    """The environment and the words are there before the rest of the keeper lets go, and the hook
+    comes last."""
+    done: list[Any] = []
+    faults = SimpleNamespace(is_enabled=lambda: handles)
+    faults.disable, faults.enable = (partial(done.append, each) for each in ("off", "on"))
+    monkeypatch.setattr(rank, "faulthandler", faults)
+    monkeypatch.setattr(rank.signal, "pthread_sigmask", lambda *given: done.append(given))  # type: ignore[attr-defined]
+    for name in ("set_wakeup_fd", "signal"):
+        monkeypatch.setattr(rank.signal, name, lambda *given: None)  # type: ignore[attr-defined]
+    environ = dict[str, str]()
+    monkeypatch.setattr(rank, "os", SimpleNamespace(environ=environ, getcwd=lambda: "/cwd"))
+    stand_in = SimpleNamespace(path=["/was"], argv=["z"], orig_argv=["z"], modules={})
+    monkeypatch.setattr(rank, "sys", SimpleNamespace(**vars(stand_in), executable="p", flags=0))
+    monkeypatch.setattr(rank, "show", lambda words, environ: done.append(("show", words, environ)))
+    monkeypatch.setattr(rank, "seed", lambda: done.append("seed"))
+    monkeypatch.setattr(rank, "install", lambda: done.append("hook"))
+
+    def let_go() -> None:
+        done.append(("let go", {**environ}, rank.sys.argv))  # type: ignore[attr-defined]
+
+    with pytest.raises(rank.Become):
+        rank.become(["-m", "pack", "x"], {"A": "1"}, {}, let_go)
+    assert done == [
+        *(["off", "on"] if handles else []),
+        (signal.SIG_SETMASK, ()),
+        ("show", ["p", "-u", "-m", "pack", "x"], {"A": "1"}),
+        "seed",
+        ("let go", {"A": "1"}, ["-m", "x"]),
+        "hook",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("safe", "words", "first"),
+    [
+        (False, ["-m", "x"], "/cwd"),
+        (False, ["/deep/t.py"], "/deep"),
+        (True, ["/deep/t.py"], "/was"),
+    ],
+)
+def test_modules_are_found_from_where_python_would(
+    monkeypatch: pytest.MonkeyPatch, safe: bool, words: list[str], first: str
+) -> None:
+    monkeypatch.setattr(rank.os, "getcwd", lambda: "/cwd")  # type: ignore[attr-defined]
+    fake = SimpleNamespace(path=["/was", "/b"], flags=SimpleNamespace(safe_path=safe))
+    monkeypatch.setattr(rank, "sys", fake)
+    rank.search_from(words)
+    assert fake.path == [first, "/b"]
+
+
+def test_an_error_is_told_once_and_an_exit_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+    fake = SimpleNamespace(excepthook=lambda kind, *_: told.append(kind))
+    monkeypatch.setattr(rank, "sys", fake)
+    for error in (SystemExit(4), KeyboardInterrupt(), ValueError("x")):
+        fake.excepthook = lambda kind, *_: told.append(kind)
+
+        def program(error: BaseException = error) -> None:
+            raise error
+
+        with pytest.raises(type(error)):
+            rank.run(program, (rank.__file__,))
+        fake.excepthook("as Python does at the end", error, None)
+    assert told == ["as Python does at the end", KeyboardInterrupt, ValueError]
+
+
+# --- what forks them ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("begun", "bad", "threads", "child", "why"),
+    [
+        (False, None, 1, False, ""),
+        (True, None, 1, False, "the imports have initialised CUDA"),
+        (False, True, 1, False, "the imports have initialised CUDA"),
+        (False, False, 3, False, "the imports have left 2 threads running"),
+        (False, False, 1, True, "the imports have left a process running"),
+    ],
+)
+def test_nothing_is_forked_of_what_has_a_gpu_a_thread_or_a_child(
+    monkeypatch: pytest.MonkeyPatch,
+    begun: bool,
+    bad: bool | None,
+    threads: int,
+    child: bool,
+    why: str,
+) -> None:
+    """Threads that a library ends itself at a fork are none: one is tried, and waited for."""
+    done: list[Any] = []
+    cuda = SimpleNamespace(is_initialized=lambda: begun)
+    if bad is not None:
+        cuda._is_in_bad_fork = lambda: bad
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))  # type: ignore[arg-type]
+
+    def waitid(*asked: int) -> None:
+        assert asked == (os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if not child:
+            raise ChildProcessError
+
+    def tasks(folder: str) -> list[str]:
+        done.append(folder)
+        return ["1"] * threads
+
+    fake = {**vars(os), "fork": lambda: 77, "waitid": waitid, "listdir": tasks}
+    fake["waitpid"] = lambda *given: done.append(given)
+    monkeypatch.setattr(zygote, "os", SimpleNamespace(**fake))
+    assert zygote.what_is_in_the_way() == why
+    assert done == ([] if "CUDA" in why else [(77, 0), "/proc/self/task"])
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_the_first_module_that_fails_is_why_nothing_is_forked(
+    monkeypatch: pytest.MonkeyPatch, collects: bool
+) -> None:
+    done: list[str] = []
+    switches = {name: partial(done.append, name) for name in ("disable", "enable")}
+    monkeypatch.setattr(zygote, "gc", SimpleNamespace(isenabled=lambda: collects, **switches))
+    monkeypatch.setattr(zygote, "what_is_in_the_way", lambda: "looked")
+
+    def imports(name: str) -> None:
+        done.append(name)
+        if name == "ends":
+            raise SystemExit(3)
+
+    monkeypatch.setattr(zygote, "importlib", SimpleNamespace(import_module=imports))
+    assert zygote.import_all(["a", "b"]) == "looked"
+    assert done == ["disable", "a", "b", *(["enable"] if collects else [])]
+    assert zygote.import_all(["ends", "b"]) == "the import of ends failed with SystemExit: 3"
+    assert done[-1] == "ends"
+
+
+def test_a_zygote_answers_each_request_and_ends_with_its_agent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What came with a request is closed here: it is the keeper's."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    one, forked = zygote.Zygote(theirs, 66, {}), list[Any]()
+
+    def fork(asked: Any, files: Any) -> int:
+        forked.append((asked, [os.fstat(fd).st_ino for fd in files]))
+        return 900
+
+    monkeypatch.setattr(one, "_fork_keeper", fork)
+    pipes = [fd for _ in range(2) for fd in os.pipe()]
+    inodes = [os.fstat(fd).st_ino for fd in pipes]
+    socket.send_fds(ours, [b'{"grace": 3.5, "port": 0}'], pipes)
+    for fd in pipes:
+        os.close(fd)
+    ours.shutdown(socket.SHUT_WR)
+    before = len(os.listdir("/proc/self/fd"))
+    one.serve()
+    assert forked == [({"grace": 3.5, "port": 0}, inodes)]
+    assert ours.recv(100) == b'{"keeper": 900}'
+    assert len(os.listdir("/proc/self/fd")) == before
+    ended: list[int] = []
+    monkeypatch.setattr(zygote, "os", SimpleNamespace(_exit=ended.append))
+    ours.close()
+    one.say(keeper=1)  # nobody hears it
+    assert ended == [0]
+    theirs.close()
+    one.serve()  # it is over
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_a_keeper_that_is_forked_has_what_came_for_it_and_its_starter_the_orders(
+    monkeypatch: pytest.MonkeyPatch, settled: bool
+) -> None:
+    done: list[Any] = []
+    say = done.append
+
+    class Kept:
+        """In place of a keeper."""
+
+        def __init__(self, lifeline: int, grace: float, begin: Callable[[list[str]], int]) -> None:
+            say(("keeper", lifeline, grace))
+            self.begin = begin
+
+        def run(self, words: list[str]) -> int:
+            say(("runs", words))
+            assert self.begin(words) == 88
+            return 5
+
+        def let_go(self) -> None:
+            say("lets go")
+
+    def fork(start: Callable[[int], None]) -> int:
+        with pytest.raises(Over):
+            start(33)
+        return 88
+
+    def exits(code: int) -> None:
+        say(("exit", code))
+        raise Over
+
+    fake = {"setsid": lambda: say("leads"), "dup2": lambda *given: say(given)}
+    fake |= {"close": lambda fd: say(("close", fd)), "_exit": exits}
+    monkeypatch.setattr(zygote, "os", SimpleNamespace(**fake))
+    monkeypatch.setattr(zygote, "socket", SimpleNamespace(socket=lambda fileno: ("line", fileno)))
+    for name, stand_in in (("Keeper", Kept), ("fork", fork), ("settle", lambda parent: settled)):
+        monkeypatch.setattr(zygote, name, stand_in)
+    monkeypatch.setattr(zygote, "start_node", lambda *given: say(given) or 9)
+    monkeypatch.setattr(sys, "argv", ["zygote", "modules", "train.py"])
+    link: Any = None
+    port = 29_501 if settled else 0
+    with pytest.raises(Over):
+        zygote.Zygote(link, 66, {1: 2})._keep({"grace": 2.5, "port": port}, 41, 42, 43, 44)
+    assert done == [
+        *("leads", (43, 1), ("close", 43), (44, 2), ("close", 44)),
+        *(("keeper", 41, 2.5), ("runs", ["train.py"]), "lets go"),
+        *([(("line", 42), 29_501, 66, {1: 2}), ("exit", 9)] if settled else [("exit", 126)]),
+        *(("close", 42), ("close", 66), ("exit", 5)),
+    ]
+
+
+def test_the_store_is_asked_to_listen_before_the_node_is_armed_and_no_order_ends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[Any] = []
+
+    class Store:
+        """In place of MASTER_PORT's."""
+
+        def __init__(self, port: int) -> None:
+            if port == 7:
+                raise store.CannotListen("it is taken")
+
+        def close(self) -> None:
+            ran.append("closed")
+
+    def run(*given: Any) -> int:
+        ran.append(given)
+        return 3
+
+    monkeypatch.setattr(starter, "Store", Store)
+    monkeypatch.setattr(starter, "_run", run)
+    monkeypatch.setenv("RDZV_SOCKET", f"{tmp_path}/agent")
+    monkeypatch.setenv("OLD", "1")
+    order = {"words": ["t.py"], "set": {"NEW": "\xc3\xa9"}, "unset": ["OLD"], "ranks": []}
+    for port, said, told, code in (
+        (7, b"", {"cannot": "MASTER_PORT's store: it is taken"}, 1),
+        (29_501, b"", {"armed": True}, 0),
+        (29_501, json.dumps(order).encode(), {"armed": True}, 3),
+        (None, json.dumps(order).encode(), {"armed": True}, 3),
+    ):
+        ours, theirs = socket.socketpair()
+        printed, writer = os.pipe()
+        os.close(writer)
+        with ours:
+            ours.send(said)
+            ours.shutdown(socket.SHUT_WR)
+            assert starter.start_node(theirs, port, printed, {1: 2}) == code
+            assert json.loads(ours.recv(200)) == told
+        theirs.close()
+        if said == b"":
+            os.close(printed)
+    (first, environ, held, folder, handlers), closed, (*_, other, _, _) = ran
+    assert (first, handlers, closed, other) == (order, {1: 2}, "closed", None)
+    assert isinstance(held, Store)
+    assert (environ["NEW"], "OLD" in environ) == ("é", False)
+    assert Path(folder).parent == tmp_path
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize(
+    ("code", "nodes", "waits"), [(0, "3", True), (1, "3", False), (0, "1", False)]
+)
+def test_other_nodes_are_waited_for_where_this_one_has_ended_well(
+    monkeypatch: pytest.MonkeyPatch, code: int, nodes: str, waits: bool
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(
+        starter, "await_all_ended", lambda *given, **how: asked.append((given, how))
+    )
+    environ = {"NNODES": nodes, "MASTER_ADDR": "10.0.0.4", "MASTER_PORT": "29501"}
+    processes: Any = SimpleNamespace(is_told=False)
+    starter.await_others(processes, code, environ, serves=True)
+    assert len(asked) == waits
+    if waits:
+        [(given, how)] = asked
+        assert (given, how["serves"], how["goes_on"]()) == (("10.0.0.4", 29_501, 3), True, True)
+        processes.is_told = True
+        assert not how["goes_on"]()
+
+
+def test_each_process_has_a_file_for_its_error_and_what_is_its_own(tmp_path: Path) -> None:
+    ranks = [{"RANK": "14", "X": "\xc3\xa9"}, {"RANK": "15"}]
+    words, environs = starter.ranks_of(
+        {"words": ["\xff"], "ranks": ranks}, {"A": "1"}, f"{tmp_path}"
+    )
+    assert words == [os.fsdecode(b"\xff")]
+    files = [f"{tmp_path}/{number}/error.json" for number in (14, 15)]
+    assert [each.pop("TORCHELASTIC_ERROR_FILE") for each in environs] == files
+    assert environs == [{"A": "1", "RANK": "14", "X": "é"}, {"A": "1", "RANK": "15"}]
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["14", "15"]
+
+
+@pytest.mark.parametrize("pid", [0, 71])
+def test_a_process_is_forked_with_its_signals_held_until_it_has_handlers(
+    monkeypatch: pytest.MonkeyPatch, pid: int
+) -> None:
+    """It begins when all are there, without the files of who forked it."""
+    done: list[Any] = []
+    environs = [{"RANK": "14"}, {"RANK": "15"}]
+    kept: Any = SimpleNamespace(let_go=lambda: done.append("store"))
+    forked = starter.ForkedProcesses(["t.py"], environs, {1: 2}, kept)
+    files = [*forked._all_forked, *forked._wake]
+
+    def becomes(*given: Any) -> None:
+        done.append(given[:3])
+        given[3]()
+        raise Over
+
+    fake = {
+        **vars(os),
+        "fork": lambda: done.append("fork") or pid,
+        "setsid": lambda: done.append("leads"),
+    }
+    fake |= {"close": lambda fd: done.append(("close", fd)), "read": lambda fd, n: done.append(fd)}
+    monkeypatch.setattr(starter, "os", SimpleNamespace(**fake))
+    monkeypatch.setattr(starter, "become", becomes)
+    monkeypatch.setattr(signal, "pthread_sigmask", lambda how, mask: done.append((how, len(mask))))
+    held = (signal.SIG_BLOCK, len(signal.valid_signals()))
+    waits, holds, *wake = files
+    if pid == 0:
+        with pytest.raises(Over):
+            forked._start(1)
+        closed = [("close", fd) for fd in (waits, *wake)]
+        own = (["t.py"], environs[1], {1: 2})
+        assert done == [held, "fork", "leads", own, ("close", holds), waits, *closed, "store"]
+    else:
+        forked._start(1)
+        forked._all_started()
+        free = (signal.SIG_SETMASK, 0)
+        assert done == [held, "fork", free, ("close", waits), ("close", holds)]
+        assert [(number, each.pid) for number, each in forked._running.items()] == [(1, 71)]
+    for fd in files:
+        os.close(fd)
+
+
+@pytest.mark.parametrize(
+    ("parent", "error", "said", "code"),
+    [
+        (33, None, [b"1", "waits"], 0),
+        (34, None, [b"1"], 0),  # its node has just been killed
+        (33, ValueError("in  use\n" + "x" * 2_000), [("in use " + "x" * 993).encode()], 1),
+    ],
+)
+def test_a_store_of_its_own_serves_until_its_node_lets_go(
+    monkeypatch: pytest.MonkeyPatch,
+    parent: int,
+    error: Exception | None,
+    said: list[Any],
+    code: int,
+) -> None:
+    """What ends a node's processes does not end it: they may need it until then."""
+    done, ignored = list[Any](), set[int]()
+    fake = {"getppid": lambda: 33, "_exit": lambda code: done.append(("exit", code))}
+    monkeypatch.setattr(store, "os", SimpleNamespace(**fake))
+    monkeypatch.setattr(store, "prctl", lambda *given: done.append(given))
+    monkeypatch.setattr(
+        signal, "signal", lambda number, how: ignored.add(number) if how == signal.SIG_IGN else 1
+    )
+
+    def made(*given: Any, **how: Any) -> str:
+        done.append((given, how))
+        if error is not None:
+            raise error
+        return "a store"
+
+    monkeypatch.setattr(store, "_tcp_store", made)
+    line: Any = SimpleNamespace(send=done.append, recv=lambda count: done.append("waits"))
+    store._serve(29_501, line, parent)
+    here = (("127.0.0.1", 29_501), {"is_master": True})
+    assert done == [(1, signal.SIGKILL), here, *said, ("exit", code)]
+    assert {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1} < ignored
+
+
+@pytest.mark.parametrize(
+    ("heard", "why"), [(b"1", None), (b"in use", "in use"), (b"", "its process has ended")]
+)
+def test_a_store_that_cannot_listen_is_waited_for_and_says_why(
+    monkeypatch: pytest.MonkeyPatch, heard: bytes, why: str | None
+) -> None:
+    waited: list[Any] = []
+    ours, theirs = socket.socketpair()
+    theirs.send(heard)
+    monkeypatch.setattr(store, "socket", SimpleNamespace(socketpair=lambda: (ours, theirs)))
+    fake = {
+        "getpid": lambda: 44,
+        "fork": lambda: 77,
+        "waitpid": lambda *given: waited.append(given),
+    }
+    monkeypatch.setattr(store, "os", SimpleNamespace(**fake))
+    if why is None:
+        store.Store(29_501).close()
+    else:
+        with pytest.raises(store.CannotListen, match=f"^{why}$"):
+            store.Store(29_501)
+    assert (ours.fileno(), theirs.fileno(), waited) == (-1, -1, [(77, 0)])
+
+
+@pytest.mark.parametrize(("safe", "port"), [(False, None), (True, 29_501), (True, "none")])
+def test_what_starts_processes_without_a_fork_follows_its_order(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, safe: bool, port: Any
+) -> None:
+    done: list[Any] = []
+    order = None if port == "none" else {"port": port}
+    flags = SimpleNamespace(safe_path=True) if safe else SimpleNamespace()
+    fake = SimpleNamespace(path=["/own", "/b"], flags=flags)
+    monkeypatch.setattr(spawner, "sys", fake)
+    made = SimpleNamespace(run=lambda: 3)
+    (tmp_path / "room").mkdir()
+    for name, found in {
+        "forget_ours": None,
+        "read_order": order,
+        "room_for_errors": f"{tmp_path}/room",
+        "ranks_of": ("words", "environs"),
+        "SpawnedProcesses": made,
+        "await_others": None,
+    }.items():
+        monkeypatch.setattr(
+            spawner, name, lambda *given, n=name, f=found, **how: done.append((n, given, how)) or f
+        )
+    assert spawner.main() == (0 if order is None else 3)
+    assert fake.path == (["/own", "/b"] if safe else ["/b"])
+    if order is None:
+        assert [name for name, *_ in done] == ["forget_ours", "read_order"]
+        return
+    (_, given, _), (name, (processes, code, _), how) = done[-2:]
+    assert given == ("words", "environs", port)
+    assert (name, processes, code, how) == ("await_others", made, 3, {"serves": port is not None})
+    assert [*tmp_path.iterdir()] == []
