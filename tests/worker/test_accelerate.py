@@ -15,8 +15,9 @@ from rendezvous.wire.table import EndpointTable
 from tests.launcher.command import plan_of
 from tests.support.rows import rows
 from tests.worker.test_contracts import table
-from worker.contracts import Contract, make_contract
+from worker.contracts import Contract, check_command, make_contract
 from worker.contracts.accelerate import ACCELERATE
+from worker.contracts.advice import WrongCommand
 from worker.contracts.choice import choose_framework
 from worker.contracts.framework import Need, Paths
 from worker.contracts.variables import ProgramOptions
@@ -202,3 +203,19 @@ def test_accelerate_as_a_module_is_accelerate(words: str) -> None:
     assert found.argv[-3:] == ["--multi_gpu", "--quiet", "x.py"]
     python = command[0]
     assert found.needs == (Need("accelerate", "pip install accelerate", python, ("accelerate",)),)
+
+
+@pytest.mark.parametrize(
+    ("given", "advised"),
+    [
+        ("--num_machines 3 --num_processes 12", "4"),
+        ("--num_machines 3 --num_processes 2", "1"),
+        ("--num_machines 0 --num_processes 6", "N"),
+        ("--num_processes 6", "N"),
+    ],
+)
+def test_a_total_of_processes_is_advised_as_those_of_a_node(given: str, advised: str) -> None:
+    command = f"accelerate launch {given} x.py".split()
+    with pytest.raises(WrongCommand) as caught:
+        check_command(command, "accelerate")
+    assert f"--nproc-per-node {advised} " in str(caught.value.hint)

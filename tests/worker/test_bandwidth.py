@@ -13,6 +13,7 @@ import pytest
 import worker.programs.bandwidth
 from worker.programs.bandwidth import (
     Pair,
+    Suspicion,
     Verdict,
     deliver,
     judge,
@@ -161,6 +162,19 @@ def result(count: int, speeds: Speed, **more: object) -> dict[str, object]:
         "sentences": verdict.sentences,
     }
     return found | more
+
+
+@pytest.mark.parametrize(
+    ("nodes", "pairs", "again"),
+    [([], [], []), ([2], [], [(0, 1), (0, 2), (1, 2)]), ([], [(0, 2)], [(0, 1), (0, 2)])],
+)
+def test_suspects_of_either_kind_are_measured_again(
+    nodes: list[int], pairs: list[tuple[int, int]], again: list[tuple[int, int]]
+) -> None:
+    speeds = {pair: 9.0 - sum(pair) for pair in combinations(range(3), 2)}
+    good = [node for node in range(3) if node not in nodes]
+    suspicion = Suspicion(9.0, 4.5, nodes, pairs, good)
+    assert sorted(second_pass(suspicion, speeds)) == again
 
 
 def test_the_report_is_a_page_to_read() -> None:

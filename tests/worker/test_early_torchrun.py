@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import io
-import json
 import logging
-import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -69,89 +65,6 @@ def test_it_imports_then_waits_for_its_order_and_then_is_torchrun(
     assert done == [*first, "follow", *(here if can_run else [("/bin/torchrun", words)])]
 
 
-@pytest.mark.parametrize(("before", "after"), [("HERE", "/opt/bin"), ("/a", "/a"), (None, None)])
-def test_it_imports_from_where_torchrun_does_and_has_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str | None, after: str | None
-) -> None:
-    here, name = os.path.dirname(os.path.realpath(early.__file__)), tmp_path / "comm"
-    path = [] if before is None else [before.replace("HERE", here), here]
-    monkeypatch.setattr(early, "sys", SimpleNamespace(path=path))
-    monkeypatch.setattr(early, "open", lambda *_, **__: name.open("w"), raising=False)
-    early.look_like("/opt/bin/torchrun")
-    assert path == ([] if after is None else [after, here])
-    assert name.read_text() == "torchrun"
-    monkeypatch.setattr(early, "open", lambda *_, **__: (tmp_path / "no/x").open(), raising=False)
-    early.look_like("x")  # it does without a name
-
-
-@pytest.mark.parametrize(("said", "order"), [("", None), ('{"argv": ["x"]}', {"argv": ["x"]})])
-def test_its_input_is_the_order_and_empty_afterwards(said: str, order: Any) -> None:
-    code = (
-        "import json, os, sys; from worker.programs.early_torchrun import read_order\n"
-        "print(json.dumps([read_order(), os.read(0, 9).decode(), os.listdir('/proc/self/fd')]))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], input=said, capture_output=True, text=True, timeout=60
-    )
-    found, rest, files = json.loads(done.stdout)
-    assert (found, rest, sorted(files)[:3]) == (order, "", ["0", "1", "2"])
-    assert len(files) == 4  # the folder that is listed
-
-
-def test_words_and_variables_of_the_order_are_taken_as_bytes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    environ = {b"OLD": b"1", b"KEPT": b"2", b"NEW": b"0"}
-    monkeypatch.setattr(early, "os", SimpleNamespace(environb=environ, fsdecode=os.fsdecode))
-    order = {"argv": ["t", "\xe9"], "unset": ["OLD", "NONE"], "set": {"NEW": "\xc3\xa9", "X": ""}}
-    argv = ["t", os.fsdecode(b"\xe9")]
-    for whole, after in (
-        (["python", "-X", "dev", "early", "torchrun"], ["python", "-X", "dev", *argv]),
-        (["python", "-c"], ["python", "-c"]),
-    ):
-        fake = SimpleNamespace(argv=["early", "torchrun"], orig_argv=whole)
-        monkeypatch.setattr(early, "sys", fake)
-        early.follow(order)
-        assert (fake.argv, fake.orig_argv) == (argv, after)
-    assert environ == {b"KEPT": b"2", b"NEW": b"\xc3\xa9", b"X": b""}
-
-
-@pytest.mark.parametrize(
-    ("text", "code", "told"),
-    [
-        ("x = 1", 0, None),
-        ("raise SystemExit", 0, None),
-        ("raise SystemExit(7)", 7, None),
-        ("def f():\n  raise ValueError('x')\nf()", 1, ("ValueError", True)),
-        ("x = (", 1, ("SyntaxError", False)),
-    ],
-)
-def test_a_script_is_executed_as_python_executes_it(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    text: str,
-    code: int,
-    told: tuple[str, bool] | None,
-) -> None:
-    """Its traceback begins with its own first frame."""
-    script, shown = str(tmp_path / "script"), list[Any]()
-    Path(script).write_text(f"assert __name__ == '__main__'\n{text}" if told is None else text)
-
-    def hook(kind: Any, error: Any, trace: Any) -> None:
-        assert error.__traceback__ is trace
-        shown.append((kind.__name__, bool(trace and trace.tb_frame.f_code.co_filename == script)))
-
-    monkeypatch.setattr(sys, "excepthook", hook)
-    assert early.execute(script) == code
-    assert shown == ([told] if told else [])
-
-
-def test_words_as_an_exit_code_are_pythons_to_print(tmp_path: Path) -> None:
-    (tmp_path / "script").write_text("raise SystemExit('no data')")
-    with pytest.raises(SystemExit, match="no data"):
-        early.execute(str(tmp_path / "script"))
-
-
 @pytest.mark.parametrize("fails", [True, False])
 def test_it_leaves_at_once_when_all_that_waits_for_its_end_has_run(
     monkeypatch: pytest.MonkeyPatch, fails: bool
@@ -184,22 +97,6 @@ def test_it_leaves_at_once_when_all_that_waits_for_its_end_has_run(
     with pytest.raises(SystemExit) as found:
         early.leave(3)
     assert (found.value.code, done) == (3, [])
-
-
-@pytest.mark.parametrize("has_torch", [True, False])
-@pytest.mark.parametrize("collects", [True, False])
-def test_what_torchrun_imports_is_imported_without_the_collector(
-    monkeypatch: pytest.MonkeyPatch, has_torch: bool, collects: bool
-) -> None:
-    done: list[str] = []
-    fake = {name: lambda n=name: done.append(n) for name in ("disable", "enable")}
-    monkeypatch.setattr(early, "gc", SimpleNamespace(isenabled=lambda: collects, **fake))
-    for name in ("torch", "torch.distributed", "torch.distributed.run"):
-        made: Any = ModuleType(name) if has_torch else None
-        monkeypatch.setitem(sys.modules, name, made)
-    assert early.has_torch() is has_torch
-    assert done == ["disable", *(["enable"] if collects else [])]
-    assert gc.isenabled()
 
 
 def test_its_own_errors_go_where_the_hook_has_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -338,6 +338,13 @@ MISSED = Family(None, (rank(0, 20.0), rank(1, 21.0, 143)))
 """torchrun has reaped the rank that failed before its exit code could be read."""
 
 
+@pytest.mark.parametrize(("at", "known"), [(20.0, None), (21.0, None), (21.5, 101)])
+def test_a_failure_is_the_first_if_no_end_until_then_was_missed(at: float, known: int) -> None:
+    """Both may have ended between two looks."""
+    found = likely_cause(Family(None, (rank(0, at), rank(1, 21.0, 3))))
+    assert (found and found.pid) == known
+
+
 def test_the_end_of_a_rank_that_was_reaped_unread_is_torchruns_word_for_it() -> None:
     ending = Ending(1, 22.0, likely_cause(MISSED))
     assert ending.first_failure is None

@@ -12,7 +12,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -277,26 +276,6 @@ def test_what_a_launcher_forks_has_its_errors_where_ranks_write() -> None:
     assert (done.stdout, done.stderr) == ("b'own\\nend\\n'\n", "to 2;child\n")
 
 
-def test_streams_are_moved_as_they_are_inherited(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    done: list[tuple[object, ...]] = []
-    fake = {
-        **vars(os),
-        "get_inheritable": lambda fd: fd == 1,
-        "close": lambda fd: done.append((fd,)),
-    }
-    fake["dup2"] = lambda *given: done.append(given)
-    monkeypatch.setattr(sitecustomize, "os", SimpleNamespace(**fake))
-    monkeypatch.setattr(sitecustomize, "open_own", lambda *given: {1: 41, 2: -1}[given[-1]])
-    sitecustomize._move_streams("f", [], "5")
-    assert done == [(41, 1, True), (41,)]
-    done.clear()
-    monkeypatch.setattr(sitecustomize, "open_own", lambda *given: 0 if given[-1] == 2 else -1)
-    sitecustomize._move_streams("f", [], "5")
-    assert done == [(0, 2, False), (0,)]
-
-
 @pytest.mark.parametrize(
     ("known", "lives", "is_it"),
     [
@@ -403,25 +382,3 @@ def test_what_waits_for_an_import_begins_with_the_first_of_its_modules(
     imports.find_spec("torch.distributed")
     imports.find_spec("torch.distributed")
     assert (one.count, other.count, imports in sys.meta_path) == (1, 1, False)
-
-
-@pytest.mark.parametrize(("forked", "is_parent", "runs"), [(0, 0, 1), (0, 1, 0), (1, 1, 1)])
-def test_what_lies_beside_is_run_in_its_process_and_only_if_asked_in_forked_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forked: int, is_parent: int, runs: int
-) -> None:
-    (tmp_path / "site").mkdir()
-    said = tmp_path / "said"
-    (tmp_path / "a.py").write_text(
-        f"import pathlib\ndef start(*where):\n"
-        f"    pathlib.Path({str(said)!r}).write_text(f'{{__name__}} {{where}}')\n"
-    )
-    monkeypatch.setattr(sitecustomize, "__file__", str(tmp_path / "site" / "sitecustomize.py"))
-    one = sitecustomize.Beside("a.py", "folder", "5", forked=bool(forked))
-    own = os.getpid()
-    if is_parent:
-        monkeypatch.setattr(os, "getpid", lambda: own + 1)
-    one.start()
-    assert said.exists() == bool(runs)
-    if runs:
-        assert said.read_text() == "rdzv_a ('folder', '5')"
-    sitecustomize.Beside("none.py").start()  # what is not there is left

@@ -635,7 +635,8 @@ class Played:
 
     def register(self, fd: int, _: int) -> None: ...
 
-    def unregister(self, fd: int) -> None: ...
+    def unregister(self, fd: int) -> None:
+        self.done.append((self.now - 1000, "no longer polled", fd))
 
     def poll(self, milliseconds: float | None) -> None:
         if self._said or self._signals:
@@ -658,6 +659,7 @@ class Played:
         return found
 
     def _waitpid(self, pid: int, how: int) -> tuple[int, int]:
+        assert (pid, how) == (-1, os.WNOHANG)
         if self._zombies:
             return self._zombies.pop(0)
         if not any(one.parent == OWN for one in self.below.values()):
@@ -675,6 +677,7 @@ def test_what_a_program_leaves_has_a_moment_is_named_and_has_the_whole_grace(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     one = Played(monkeypatch)
+    one.at(0.5, one.born, 63, OWN).at(1, one.ended, 63, 9)  # another one's end is not its own
     one.at(1, one.born, 61).at(1, one.born, 62).at(2, one.ended, MAIN).at(2.25, one.ended, 61)
     one.dies = {(62, KILL): 0.0}
     assert one.run() == 0
@@ -741,14 +744,15 @@ def test_what_sigkill_does_not_end_is_killed_again_and_named(
 ) -> None:
     one = Played(monkeypatch)
     one.patch.setattr(keeper, "KILL_SECONDS", 0.03)
-    one.at(0.5, one.born, 61, MAIN, "D").at(1, one.says, b"K")
-    one.dies = {(MAIN, KILL): 0.0}
+    one.at(0.5, one.born, 61).at(1, one.says, b"K")
+    one.dies = {(61, KILL): 0.0}
     assert one.run() == 137
     *killed, (at, _, words) = one.done[1:]
     assert at == pytest.approx(1.03, abs=0.011)
-    assert [pid for _, pid, number in killed if number == KILL].count(61) >= 3
+    assert [pid for _, pid, number in killed if number == KILL].count(MAIN) >= 3
+    assert one.sent(TERM) == []
     assert words.startswith("rdzv: SIGKILL did not end these processes within")
-    assert words.endswith(": 61 (state D)\n")
+    assert words.endswith(": 50 (state S)\n")
 
 
 def test_where_another_may_take_its_place_the_time_that_is_left_ends_any_wait(
@@ -770,7 +774,7 @@ def test_a_program_that_has_no_agent_any_more_is_started_and_told_to_end(
     one.says(b"")
     one.dies = {(MAIN, TERM): 0.5}
     assert one.run() == 143
-    assert one.sent(TERM, KILL) == [(0, MAIN, TERM)]
+    assert one.sent(TERM, KILL, LIFELINE) == [(0, "no longer polled", LIFELINE), (0, MAIN, TERM)]
 
 
 def test_what_cannot_be_forked_and_a_kernel_without_subreapers_are_said(

@@ -93,6 +93,14 @@ def test_an_exit_barrier_is_folded_whole_and_nothing_behind_it() -> None:
     assert reader.folded == Counter({Why.AT_END: len(printed)})
 
 
+def test_what_else_torchrun_warns_of_is_no_banner_nor_are_its_words_from_elsewhere() -> None:
+    record = RECORD.replace("elastic/multiprocessing/api", "run")
+    for printed in (f"{record} master_addr is only used for static rdzv", f"{RECORD} {'*' * 41}"):
+        reader = lines()
+        assert shown(reader, [printed]) == [printed]
+        assert reader.folded.total() == 0
+
+
 def test_a_banner_is_folded_also_of_older_torches() -> None:
     stars = "*" * 41
     setting = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 import time
@@ -17,6 +18,7 @@ from worker.program.ending import Ending, LeftBehind
 from worker.program.family import Child, Failure, Family, Ranks
 from worker.program.kept import keepers
 from worker.program.process import Program
+from worker.program.process_table import Process
 
 PID = (1 << 30) + 7
 """Of no process."""
@@ -264,3 +266,81 @@ async def test_who_waits_for_a_program_may_go(bench: Bench) -> None:
     await bench.says("started 77", "ended 0")
     bench.ends()
     assert (await bench.program.wait()).exit_code == 0
+
+
+class Below:
+    """Processes below this one, on a clock of the test's own."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, stubborn: int) -> None:
+        self.now, self.sent, self.said = 100.0, list[Any](), list[str]()
+        self.left, self.stubborn = {61, 62, 63}, stubborn
+        table = SimpleNamespace(
+            descendants=self._descendants,
+            terminate=lambda them: self._send(15, them),
+            kill=lambda them: self._send(9, them),
+            still_there=lambda left: f"still {[each.pid for each in left]}",
+            KILL_SECONDS=1.0,
+        )
+        monkeypatch.setattr(module, "process_table", table)
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr(module, "asyncio", SimpleNamespace(sleep=self._sleep))
+        log = SimpleNamespace(error=lambda form, *words: self.said.append(form % words))
+        monkeypatch.setattr(module, "logger", log)
+
+    def _descendants(self, root: int, spare: frozenset[int]) -> list[Process]:
+        assert (root, spare) == (os.getpid(), {70})
+        return [Process(pid, 1, pid, "S", 0, 0) for pid in sorted(self.left)]
+
+    def _send(self, number: int, them: list[Process]) -> None:
+        self.sent.append((self.now - 100, number, [each.pid for each in them]))
+        if number == 15:
+            self.left -= {61}
+        elif self.sent[-2][1] == 9:  # a driver has held it up
+            self.left &= {self.stubborn}
+
+    async def _sleep(self, seconds: float) -> None:
+        assert seconds == 0.03
+        self.now += 0.5
+
+
+@pytest.mark.parametrize("stubborn", [0, 63])
+async def test_what_a_killed_keeper_leaves_has_the_grace_and_is_killed_until_it_ends(
+    monkeypatch: pytest.MonkeyPatch, stubborn: int
+) -> None:
+    below = Below(monkeypatch, stubborn)
+    await module.end_descendants(1.0, spare=[70])
+    assert below.sent == [(0, 15, [61, 62, 63]), (1, 9, [62, 63]), (1.5, 9, [62, 63])]
+    assert below.said == ([f"still [{stubborn}]"] if stubborn else [])
+
+
+@pytest.mark.parametrize(
+    ("handler", "ends"),
+    [
+        (signal.SIG_IGN, [signal.SIGTERM, signal.SIGINT]),  # as nohup has it
+        (signal.SIG_DFL, [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]),
+    ],
+)
+def test_a_hang_up_ends_a_run_unless_it_was_turned_off(handler: Any, ends: list[int]) -> None:
+    before = signal.signal(signal.SIGHUP, handler)
+    try:
+        assert module.ending_signals() == ends
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize(
+    ("handler", "after"),
+    [(signal.SIG_IGN, signal.SIG_DFL), (signal.default_int_handler, signal.default_int_handler)],
+)
+def test_who_adopts_processes_can_read_how_they_end(
+    monkeypatch: pytest.MonkeyPatch, handler: Any, after: Any
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(module.keeper, "prctl", lambda *given: asked.append(given))
+    before = signal.signal(signal.SIGCHLD, handler)
+    try:
+        module.become_subreaper()
+        assert signal.getsignal(signal.SIGCHLD) == after
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    assert asked == [(36, 1)]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -113,3 +115,32 @@ def test_a_folder_mounted_noexec_is_passed_over(tmp_path: Path, options: str) ->
         assert said.startswith(f"{other}/rdzv-")
         assert said.endswith("/bin")
     assert left == []
+
+
+@pytest.mark.parametrize(
+    ("outcome", "is_noexec", "why"),
+    [
+        (SimpleNamespace(returncode=0, stderr=b"noise"), False, ""),
+        (
+            SimpleNamespace(returncode=126, stderr=b" \xffno luck \n"),
+            False,
+            "\N{REPLACEMENT CHARACTER}no luck",
+        ),
+        (subprocess.TimeoutExpired("ssh", 1), False, ""),  # it runs: this machine is busy
+        (PermissionError(13, "Permission denied"), True, "mounted noexec"),
+        (PermissionError(13, "Permission denied"), False, "Permission denied"),
+    ],
+)
+def test_a_shim_is_tried_and_why_it_does_not_run_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcome: Any, is_noexec: bool, why: str
+) -> None:
+    def run(words: list[object], **_: object) -> Any:
+        assert words == [tmp_path / "ssh", TRY]
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    monkeypatch.setattr(subprocess, "run", run)
+    flags = os.ST_NOEXEC if is_noexec else os.ST_NODEV
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_flag=flags))
+    assert shims._why_not_run(tmp_path / "ssh") == why

@@ -123,3 +123,52 @@ def test_a_user_without_a_name_and_without_a_home_finds_a_folder() -> None:
             spare = f"{folder}/rdzv-state-{NOBODY}"
             assert (told[0], told[2]) == (spare, spare)
             assert f"is not writable for user {NOBODY}): using {spare} instead" in told[1]
+
+
+@pytest.mark.parametrize(
+    ("flags", "blocks", "free", "access", "why"),
+    [
+        (0, 100, 2_048, True, ""),
+        (0, 0, 0, True, ""),  # a file system that does not count them
+        (os.ST_NOSUID | os.ST_RDONLY, 100, 9_999, True, "HOME is on a read-only file system"),
+        (os.ST_NOSUID, 100, 9_999, False, f"HOME is not writable for user {os.geteuid()}"),
+        (0, 100, 2_047, True, "its disk has 8188 kB left, and a run needs 8 MB"),
+    ],
+)
+def test_why_a_folder_cannot_be_used_is_what_the_kernel_says_of_the_first_that_is_there(
+    places: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    flags: int,
+    blocks: int,
+    free: int,
+    access: bool,
+    why: str,
+) -> None:
+    def statvfs(path: Path) -> os.statvfs_result:
+        assert path == places
+        return os.statvfs_result((4096, 4096, blocks, free, free, 9, 9, 9, flags, 255))
+
+    def may(path: Path, how: int) -> bool:
+        assert (path, how) == (places, os.W_OK | os.X_OK)
+        return access
+
+    monkeypatch.setattr(os, "statvfs", statvfs)
+    monkeypatch.setattr(os, "access", may)
+    assert module._problem(places / "a" / "b").replace(str(places), "HOME") == why
+
+
+def test_a_file_is_no_folder_and_neither_are_anothers_or_one_that_is_open_to_others(
+    places: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, own = places / "file", places / "own"
+    file.touch(mode=0o600)
+    assert module._problem(file) == f"{file} is not a folder"
+    assert [module._is_made(own), module._is_own(file), module._is_own(places / "no")] == [1, 0, 0]
+    assert stat.S_IMODE(own.stat().st_mode) == 0o700
+    for mode in (0o710, 0o704):
+        own.chmod(mode)
+        assert not module._is_own(own)
+    own.chmod(0o700)
+    user = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: user + 1)
+    assert not module._is_own(own)

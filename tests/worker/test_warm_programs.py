@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 import pytest
 
 from worker.contracts.framework import PROGRAMS
-from worker.programs.warm import rank, spawner, starter, store, zygote
+from worker.programs.warm import rank, starter, store, zygote
 
 ROOT = Path(PROGRAMS).parents[1]
 STATE = """
@@ -38,6 +37,7 @@ print(json.dumps({
     "ps": open("/proc/self/cmdline").read().split("\\0")[1:4],
     "seen": [e for e in open("/proc/self/environ").read().split("\\0") if e][:2],
     "let_go": os.environ.get("LET_GO"),
+    "left": "order" in globals(),  # of who has forked it
 }))
 sys.stdout.flush()
 if sys.argv[-1] == "raises":
@@ -108,6 +108,7 @@ def test_what_is_forked_becomes_what_python_would_be_started_as(tmp_path: Path) 
         "ps": ["-u", f"{script}", "--fast"],
         "seen": ["RANK=6", state["seen"][1]],
         "let_go": "before",
+        "left": False,
     }
     assert code == 1
     first, *frames, last = err.splitlines()
@@ -126,6 +127,7 @@ def test_a_module_is_found_from_the_working_directory(tmp_path: Path) -> None:
     code, state, err = become(tmp_path, "-m", "package", "x")
     assert (code, err) == (0, "")
     assert (state["path"], state["name"], state["found"]) == (f"{tmp_path}", "__main__", 0)
+    assert (state["main"], state["left"]) == (True, False)
     assert state["argv"] == [f"{tmp_path}/package/__main__.py", "x"]
     assert state["orig"] == ["-u", "-m", "package", "x"]
     code, state, err = become(tmp_path, "none.py")
@@ -245,76 +247,6 @@ def test_a_store_that_is_gone_is_waited_for_by_nobody(monkeypatch: pytest.Monkey
     assert one.asked == [("127.0.0.1", 29_501, True, False)]
 
 
-@pytest.mark.parametrize("handles", [True, False])
-def test_a_faulthandler_that_was_on_is_on_with_the_signals_of_the_program(
-    monkeypatch: pytest.MonkeyPatch, handles: bool
-) -> None:
-    """The environment and the words are there before the rest of the keeper lets go, and the hook
-    comes last."""
-    done: list[Any] = []
-    faults = SimpleNamespace(is_enabled=lambda: handles)
-    faults.disable, faults.enable = (partial(done.append, each) for each in ("off", "on"))
-    monkeypatch.setattr(rank, "faulthandler", faults)
-    monkeypatch.setattr(rank.signal, "pthread_sigmask", lambda *given: done.append(given))  # type: ignore[attr-defined]
-    for name in ("set_wakeup_fd", "signal"):
-        monkeypatch.setattr(rank.signal, name, lambda *given: None)  # type: ignore[attr-defined]
-    environ = dict[str, str]()
-    monkeypatch.setattr(rank, "os", SimpleNamespace(environ=environ, getcwd=lambda: "/cwd"))
-    stand_in = SimpleNamespace(path=["/was"], argv=["z"], orig_argv=["z"], modules={})
-    monkeypatch.setattr(rank, "sys", SimpleNamespace(**vars(stand_in), executable="p", flags=0))
-    monkeypatch.setattr(rank, "show", lambda words, environ: done.append(("show", words, environ)))
-    monkeypatch.setattr(rank, "seed", lambda: done.append("seed"))
-    monkeypatch.setattr(rank, "install", lambda: done.append("hook"))
-
-    def let_go() -> None:
-        done.append(("let go", {**environ}, rank.sys.argv))  # type: ignore[attr-defined]
-
-    with pytest.raises(rank.Become):
-        rank.become(["-m", "pack", "x"], {"A": "1"}, {}, let_go)
-    assert done == [
-        *(["off", "on"] if handles else []),
-        (signal.SIG_SETMASK, ()),
-        ("show", ["p", "-u", "-m", "pack", "x"], {"A": "1"}),
-        "seed",
-        ("let go", {"A": "1"}, ["-m", "x"]),
-        "hook",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("safe", "words", "first"),
-    [
-        (False, ["-m", "x"], "/cwd"),
-        (False, ["/deep/t.py"], "/deep"),
-        (True, ["/deep/t.py"], "/was"),
-    ],
-)
-def test_modules_are_found_from_where_python_would(
-    monkeypatch: pytest.MonkeyPatch, safe: bool, words: list[str], first: str
-) -> None:
-    monkeypatch.setattr(rank.os, "getcwd", lambda: "/cwd")  # type: ignore[attr-defined]
-    fake = SimpleNamespace(path=["/was", "/b"], flags=SimpleNamespace(safe_path=safe))
-    monkeypatch.setattr(rank, "sys", fake)
-    rank.search_from(words)
-    assert fake.path == [first, "/b"]
-
-
-def test_an_error_is_told_once_and_an_exit_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[Any] = []
-    fake = SimpleNamespace(excepthook=lambda kind, *_: told.append(kind))
-    monkeypatch.setattr(rank, "sys", fake)
-    for error in (SystemExit(4), KeyboardInterrupt(), ValueError("x")):
-        fake.excepthook = lambda kind, *_: told.append(kind)
-
-        def program(error: BaseException = error) -> None:
-            raise error
-
-        with pytest.raises(type(error)):
-            rank.run(program, (rank.__file__,))
-        fake.excepthook("as Python does at the end", error, None)
-    assert told == ["as Python does at the end", KeyboardInterrupt, ValueError]
-
-
 # --- what forks them ------------------------------------------------------------------------------
 
 
@@ -359,27 +291,6 @@ def test_nothing_is_forked_of_what_has_a_gpu_a_thread_or_a_child(
     assert done == ([] if "CUDA" in why else [(77, 0), "/proc/self/task"])
 
 
-@pytest.mark.parametrize("collects", [True, False])
-def test_the_first_module_that_fails_is_why_nothing_is_forked(
-    monkeypatch: pytest.MonkeyPatch, collects: bool
-) -> None:
-    done: list[str] = []
-    switches = {name: partial(done.append, name) for name in ("disable", "enable")}
-    monkeypatch.setattr(zygote, "gc", SimpleNamespace(isenabled=lambda: collects, **switches))
-    monkeypatch.setattr(zygote, "what_is_in_the_way", lambda: "looked")
-
-    def imports(name: str) -> None:
-        done.append(name)
-        if name == "ends":
-            raise SystemExit(3)
-
-    monkeypatch.setattr(zygote, "importlib", SimpleNamespace(import_module=imports))
-    assert zygote.import_all(["a", "b"]) == "looked"
-    assert done == ["disable", "a", "b", *(["enable"] if collects else [])]
-    assert zygote.import_all(["ends", "b"]) == "the import of ends failed with SystemExit: 3"
-    assert done[-1] == "ends"
-
-
 def test_a_zygote_answers_each_request_and_ends_with_its_agent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -410,57 +321,6 @@ def test_a_zygote_answers_each_request_and_ends_with_its_agent(
     assert ended == [0]
     theirs.close()
     one.serve()  # it is over
-
-
-@pytest.mark.parametrize("settled", [True, False])
-def test_a_keeper_that_is_forked_has_what_came_for_it_and_its_starter_the_orders(
-    monkeypatch: pytest.MonkeyPatch, settled: bool
-) -> None:
-    done: list[Any] = []
-    say = done.append
-
-    class Kept:
-        """In place of a keeper."""
-
-        def __init__(self, lifeline: int, grace: float, begin: Callable[[list[str]], int]) -> None:
-            say(("keeper", lifeline, grace))
-            self.begin = begin
-
-        def run(self, words: list[str]) -> int:
-            say(("runs", words))
-            assert self.begin(words) == 88
-            return 5
-
-        def let_go(self) -> None:
-            say("lets go")
-
-    def fork(start: Callable[[int], None]) -> int:
-        with pytest.raises(Over):
-            start(33)
-        return 88
-
-    def exits(code: int) -> None:
-        say(("exit", code))
-        raise Over
-
-    fake = {"setsid": lambda: say("leads"), "dup2": lambda *given: say(given)}
-    fake |= {"close": lambda fd: say(("close", fd)), "_exit": exits}
-    monkeypatch.setattr(zygote, "os", SimpleNamespace(**fake))
-    monkeypatch.setattr(zygote, "socket", SimpleNamespace(socket=lambda fileno: ("line", fileno)))
-    for name, stand_in in (("Keeper", Kept), ("fork", fork), ("settle", lambda parent: settled)):
-        monkeypatch.setattr(zygote, name, stand_in)
-    monkeypatch.setattr(zygote, "start_node", lambda *given: say(given) or 9)
-    monkeypatch.setattr(sys, "argv", ["zygote", "modules", "train.py"])
-    link: Any = None
-    port = 29_501 if settled else 0
-    with pytest.raises(Over):
-        zygote.Zygote(link, 66, {1: 2})._keep({"grace": 2.5, "port": port}, 41, 42, 43, 44)
-    assert done == [
-        *("leads", (43, 1), ("close", 43), (44, 2), ("close", 44)),
-        *(("keeper", 41, 2.5), ("runs", ["train.py"]), "lets go"),
-        *([(("line", 42), 29_501, 66, {1: 2}), ("exit", 9)] if settled else [("exit", 126)]),
-        *(("close", 42), ("close", 66), ("exit", 5)),
-    ]
 
 
 def test_the_store_is_asked_to_listen_before_the_node_is_armed_and_no_order_ends_it(
@@ -650,34 +510,41 @@ def test_a_store_that_cannot_listen_is_waited_for_and_says_why(
     assert (ours.fileno(), theirs.fileno(), waited) == (-1, -1, [(77, 0)])
 
 
-@pytest.mark.parametrize(("safe", "port"), [(False, None), (True, 29_501), (True, "none")])
-def test_what_starts_processes_without_a_fork_follows_its_order(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, safe: bool, port: Any
+def test_the_process_of_a_store_has_one_end_of_its_line_alone(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    done: list[Any] = []
-    order = None if port == "none" else {"port": port}
-    flags = SimpleNamespace(safe_path=True) if safe else SimpleNamespace()
-    fake = SimpleNamespace(path=["/own", "/b"], flags=flags)
-    monkeypatch.setattr(spawner, "sys", fake)
-    made = SimpleNamespace(run=lambda: 3)
-    (tmp_path / "room").mkdir()
-    for name, found in {
-        "forget_ours": None,
-        "read_order": order,
-        "room_for_errors": f"{tmp_path}/room",
-        "ranks_of": ("words", "environs"),
-        "SpawnedProcesses": made,
-        "await_others": None,
-    }.items():
-        monkeypatch.setattr(
-            spawner, name, lambda *given, n=name, f=found, **how: done.append((n, given, how)) or f
-        )
-    assert spawner.main() == (0 if order is None else 3)
-    assert fake.path == (["/own", "/b"] if safe else ["/b"])
-    if order is None:
-        assert [name for name, *_ in done] == ["forget_ours", "read_order"]
-        return
-    (_, given, _), (name, (processes, code, _), how) = done[-2:]
-    assert given == ("words", "environs", port)
-    assert (name, processes, code, how) == ("await_others", made, 3, {"serves": port is not None})
-    assert [*tmp_path.iterdir()] == []
+    """Or it would not see that its node is gone."""
+    ours, theirs = socket.socketpair()
+
+    def serve(*given: Any) -> None:
+        assert given == (29_501, theirs, 44)
+        raise Over
+
+    monkeypatch.setattr(store, "_serve", serve)
+    monkeypatch.setattr(store, "socket", SimpleNamespace(socketpair=lambda: (ours, theirs)))
+    monkeypatch.setattr(store, "os", SimpleNamespace(getpid=lambda: 44, fork=lambda: 0))
+    with pytest.raises(Over):
+        store.Store(29_501)
+    assert ours.fileno() == -1
+    theirs.close()
+
+
+def test_a_signal_reaches_a_process_that_does_not_lead_a_group_yet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sent: list[Any] = []
+
+    def group(pid: int, number: int) -> None:
+        sent.append(("group", pid, number))
+        if pid == 72:
+            raise ProcessLookupError
+
+    fake = {**vars(os), "killpg": group, "kill": lambda *given: sent.append(given)}
+    own = starter.OwnRanks(["t.py"], [{"RANK": "0"}, {"RANK": "1"}])
+    monkeypatch.setattr(starter, "os", SimpleNamespace(**fake))
+    own._running = {0: starter.Forked(71), 1: starter.Forked(72)}
+    own._on_stop_signal(2)
+    assert sent == [("group", 71, 2), ("group", 72, 2), (72, 2)]
+    assert own.is_told
+    for fd in own._wake:
+        os.close(fd)

@@ -225,3 +225,14 @@ def test_nothing_is_forked_where_torchrun_starts_the_ranks(facts: RestartFacts) 
     bench = Bench({"missing_of": lambda needs, environ: ""}, **SCRIPT, warm="on")
     bench.restarts = facts
     assert (bench.arm().contract.forks is None) is facts.by_torchrun
+
+
+@pytest.mark.parametrize(("socket", "look"), [("/run/s/agent", "/run/s/look-1"), ("", "")])
+def test_what_ranks_use_lies_beside_the_agents_socket_and_is_of_its_epoch(
+    socket: str, look: str
+) -> None:
+    variables = Bench({}, slot=0, framework="command").arm(socket=socket).contract.variables
+    assert variables.get("RDZV_LOOK_FOLDER", "") == look
+    contract = Bench({}, **SCRIPT).arm(socket=socket).contract
+    scratch = [word for word in contract.argv if "torchelastic" in word]
+    assert [word.rpartition("=")[2] for word in scratch] == ["/run/s/torchelastic-1"] * bool(socket)

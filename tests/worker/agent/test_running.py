@@ -567,6 +567,35 @@ def test_a_fault_in_following_or_opening_nccls_log_is_told_and_the_program_goes_
     assert (len(broken), [said for said in bench.fed if said not in broken]) == (1, SEEN)
 
 
+@pytest.mark.parametrize("withheld", [True, False])
+def test_nccls_log_is_kept_where_its_folder_can_be_made_and_with_what_is_required(
+    withheld: bool,
+) -> None:
+    """Whoever names the file, the program or the person whose variable is in the way."""
+    asked: list[Any] = []
+
+    def nccl_log(*given: Any, **how: Any) -> Log:
+        asked.append((given, how))
+        return Log()
+
+    held = {"variables": {}, "withheld": NCCL.variables} if withheld else {}
+    contract: Any = replace(NCCL, **held)
+    bench = Bench(contract, nccl_log=nccl_log)
+    spec = bench.running._spec
+    settings = spec.settings.model_copy(update={"require_rdma": True})
+    bench.running._spec = replace(spec, settings=settings)
+    bench.lives()
+    assert asked == [((NCCL_FILE, table().transport), {"required": True})]
+    full = fails(OSError(28, "No space left on device"))
+    bench = Bench(contract, nccl_log=nccl_log, make_private=full)
+    bench.lives()
+    assert (len(asked), Note.NO_NCCL_LOG in bench.notes, Note.NCCL_LOG in bench.notes) == (
+        1,
+        True,
+        False,
+    )
+
+
 def test_a_program_starts_though_the_disk_of_its_logs_hangs() -> None:
     async def hangs(work: Any, *args: Any, **options: Any) -> Any:
         await forever()

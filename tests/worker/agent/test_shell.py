@@ -249,6 +249,19 @@ async def test_each_epoch_has_remote_commands_of_its_own(bench: Bench) -> None:
 
 
 @shells
+async def test_what_a_process_here_asks_for_is_served_by_those_of_the_epoch(bench: Bench) -> None:
+    asked: list[Any] = []
+
+    async def serve(request: Any, caller: Any) -> None:
+        asked.append((request, caller))
+
+    caller: Any = object()
+    bench.shell._remote.serve = serve
+    await bench.shell._serve_remote({"host": "gpu-9"}, caller)
+    assert asked == [({"host": "gpu-9"}, caller)]
+
+
+@shells
 async def test_who_is_killed_is_killed_with_what_runs_here_for_others(bench: Bench) -> None:
     task = await bench.start(7)
     bench.shell._remote.kill_now = lambda: bench.done.append("remote killed")
