@@ -107,8 +107,13 @@ def test_its_own_errors_go_where_the_hook_has_them(monkeypatch: pytest.MonkeyPat
     hook = SimpleNamespace(install=lambda: setattr(sys, "stderr", own))
     spec = SimpleNamespace(loader=SimpleNamespace(exec_module=lambda module: None))
     asked: list[Any] = []
+
+    def location(*given: Any) -> Any:
+        asked.append(given)
+        return spec
+
     util = SimpleNamespace(
-        spec_from_file_location=lambda *given: asked.append(given) or spec,
+        spec_from_file_location=location,
         module_from_spec=lambda found: hook,
     )
     monkeypatch.setattr(early, "importlib", SimpleNamespace(util=util))

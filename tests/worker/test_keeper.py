@@ -802,7 +802,8 @@ def test_a_child_is_the_program_only_below_its_keeper(
 ) -> None:
     """Where that has just been killed, nothing begins: nobody would end it."""
     done: list[Any] = []
-    fake = {"setsid": lambda: done.append("setsid"), "getppid": lambda: 33 if lives else 1}
+    fake: dict[str, Any] = {"setsid": lambda: done.append("setsid")}
+    fake |= {"getppid": lambda: 33 if lives else 1}
     fake |= {"_exit": lambda code: done.append(("exit", code))}
     fake |= {"execvpe": lambda *given: done.append(given)}
     monkeypatch.setattr(keeper, "os", SimpleNamespace(**fake))
@@ -821,8 +822,12 @@ def test_a_child_is_the_program_only_below_its_keeper(
 @pytest.mark.parametrize("pid", [0, 77])
 def test_a_signal_waits_until_a_child_has_begun(monkeypatch: pytest.MonkeyPatch, pid: int) -> None:
     done: list[Any] = []
-    fake = {"getpid": lambda: 44, "fork": lambda: done.append("fork") or pid}
-    monkeypatch.setattr(keeper, "os", SimpleNamespace(**fake))
+
+    def forks() -> int:
+        done.append("fork")
+        return pid
+
+    monkeypatch.setattr(keeper, "os", SimpleNamespace(getpid=lambda: 44, fork=forks))
     monkeypatch.setattr(signal, "pthread_sigmask", lambda *given: done.append(given))
     child: Any = lambda parent: done.append(("child of", parent))  # noqa: E731
     assert keeper.fork(child) == pid

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from worker.program import keeper
 from worker.program import process as module
 from worker.program.ending import Ending, LeftBehind
 from worker.program.family import Child, Failure, Family, Ranks
@@ -288,7 +289,7 @@ class Below:
         monkeypatch.setattr(module, "logger", log)
 
     def _descendants(self, root: int, spare: frozenset[int]) -> list[Process]:
-        assert (root, spare) == (os.getpid(), {70})
+        assert (root, spare) == (os.getpid(), frozenset({70}))
         return [Process(pid, 1, pid, "S", 0, 0) for pid in sorted(self.left)]
 
     def _send(self, number: int, them: list[Process]) -> None:
@@ -336,7 +337,7 @@ def test_who_adopts_processes_can_read_how_they_end(
     monkeypatch: pytest.MonkeyPatch, handler: Any, after: Any
 ) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr(module.keeper, "prctl", lambda *given: asked.append(given))
+    monkeypatch.setattr(keeper, "prctl", lambda *given: asked.append(given))
     before = signal.signal(signal.SIGCHLD, handler)
     try:
         module.become_subreaper()

@@ -578,8 +578,7 @@ def test_nccls_log_is_kept_where_its_folder_can_be_made_and_with_what_is_require
         asked.append((given, how))
         return Log()
 
-    held = {"variables": {}, "withheld": NCCL.variables} if withheld else {}
-    contract: Any = replace(NCCL, **held)
+    contract = replace(NCCL, variables={}, withheld=NCCL.variables) if withheld else NCCL
     bench = Bench(contract, nccl_log=nccl_log)
     spec = bench.running._spec
     settings = spec.settings.model_copy(update={"require_rdma": True})
