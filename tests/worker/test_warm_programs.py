@@ -291,38 +291,6 @@ def test_nothing_is_forked_of_what_has_a_gpu_a_thread_or_a_child(
     assert done == ([] if "CUDA" in why else [(77, 0), "/proc/self/task"])
 
 
-def test_a_zygote_answers_each_request_and_ends_with_its_agent(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """What came with a request is closed here: it is the keeper's."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    one, forked = zygote.Zygote(theirs, 66, {}), list[Any]()
-
-    def fork(asked: Any, files: Any) -> int:
-        forked.append((asked, [os.fstat(fd).st_ino for fd in files]))
-        return 900
-
-    monkeypatch.setattr(one, "_fork_keeper", fork)
-    pipes = [fd for _ in range(2) for fd in os.pipe()]
-    inodes = [os.fstat(fd).st_ino for fd in pipes]
-    socket.send_fds(ours, [b'{"grace": 3.5, "port": 0}'], pipes)
-    for fd in pipes:
-        os.close(fd)
-    ours.shutdown(socket.SHUT_WR)
-    before = len(os.listdir("/proc/self/fd"))
-    one.serve()
-    assert forked == [({"grace": 3.5, "port": 0}, inodes)]
-    assert ours.recv(100) == b'{"keeper": 900}'
-    assert len(os.listdir("/proc/self/fd")) == before
-    ended: list[int] = []
-    monkeypatch.setattr(zygote, "os", SimpleNamespace(_exit=ended.append))
-    ours.close()
-    one.say(keeper=1)  # nobody hears it
-    assert ended == [0]
-    theirs.close()
-    one.serve()  # it is over
-
-
 def test_the_store_is_asked_to_listen_before_the_node_is_armed_and_no_order_ends_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

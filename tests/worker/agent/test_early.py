@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
+import logging
 import os
 import shutil
 import signal
@@ -478,3 +480,48 @@ def test_only_the_host_of_several_nodes_stays(monkeypatch: pytest.MonkeyPatch) -
         store.barrier("store", world_size=2)
     assert passed == [(("store",), {"world_size": 2})] * 3
     assert stayed == [29500]
+
+
+class Over(BaseException):
+    """The process ends here."""
+
+
+def test_it_is_torchrun_also_without_the_hook_and_a_barrier(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done: list[str] = []
+    steps: dict[str, Any] = {"has_torch": True, "read_order": {}, "use_hook": OSError("none")}
+    steps |= {"stay_at_barrier": ImportError("none"), "execute": 7, "leave": Over()}
+    first = ["look_like", "has_torch", "read_order", "follow", "use_hook", "await_store"]
+    for name in (*first, "stay_at_barrier", "execute", "leave"):
+
+        def step(*given: Any, name: str = name) -> Any:
+            done.append(f"{name} 7" if given == (7,) else name)
+            if isinstance(found := steps.get(name), BaseException):
+                raise found
+            return found
+
+        monkeypatch.setattr(early_torchrun, name, step)
+    with pytest.raises(Over):
+        early_torchrun.main("/bin/torchrun")
+    assert done == [*first, "stay_at_barrier", "execute", "leave 7"]
+
+
+def test_its_own_errors_go_where_the_hook_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those of logs that torch has begun with the stream from before."""
+    before, own, other = io.StringIO(), io.StringIO(), io.StringIO()
+    handlers = [logging.StreamHandler(stream) for stream in (before, other)]
+    monkeypatch.setattr(sys, "stderr", before)
+    util, paths = SimpleNamespace(), list[str]()
+    hook = SimpleNamespace(install=lambda: setattr(sys, "stderr", own))
+    util.module_from_spec = lambda found: hook
+
+    def location(name: str, path: str) -> Any:
+        paths.append(path)
+        return SimpleNamespace(loader=SimpleNamespace(exec_module=lambda module: None))
+
+    util.spec_from_file_location = location
+    monkeypatch.setattr(early_torchrun, "importlib", SimpleNamespace(util=util))
+    early_torchrun.use_hook()
+    assert [handler.stream for handler in handlers] == [own, other]
+    assert paths == [f"{HOOK}/sitecustomize.py"]
