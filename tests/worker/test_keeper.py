@@ -699,6 +699,7 @@ def test_nothing_is_sent_to_the_number_of_a_program_that_has_ended(
     one.at(2.25, one.signalled, signal.SIGUSR2).at(2.375, one.ended, 61)
     assert one.run() == 0
     assert one.sent(signal.SIGUSR1, signal.SIGUSR2, TERM) == [(1, MAIN, signal.SIGUSR1)]
+    assert one.now == 1002.375  # nothing is left, and nothing waited for
 
 
 def test_what_a_program_that_ends_itself_leaves_has_the_rest_of_the_grace(

@@ -21,6 +21,7 @@ from worker.program.log_index import (
     index_of,
     line_at,
     offset_at,
+    young_from,
 )
 
 
@@ -186,6 +187,17 @@ def test_a_line_is_shown_from_its_beginning(log: Path, monkeypatch: pytest.Monke
         assert places == [0, 0, 4, 4, 8, 8]
         monkeypatch.setattr(log_index, "_LONGEST_LINE", 10)
         assert line_at(file, 40) == 40
+
+
+@pytest.mark.parametrize(("follow", "place"), [(False, 10), (True, 6)])
+def test_an_unfinished_line_is_young_to_who_follows_it(log: Path, follow: bool, place: int) -> None:
+    """It may go on; who does not follow has nothing to wait for."""
+    clock = Clock()
+    file = IndexedLog(log, 0, clock)
+    file.write(b"whole\nhalf")
+    with log.open("rb") as read:
+        assert young_from(read, clock.now + 60.0, follow=follow) == place
+    file.close()
 
 
 @given(some.integers(0, 1 << 30), some.floats(0.0, 300.0))
