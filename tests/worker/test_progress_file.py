@@ -16,7 +16,9 @@ from worker.program.progress_file import read_progress
 def test_a_whole_number_is_read(tmp_path: Path, text: str, step: int) -> None:
     path = tmp_path / "step"
     path.write_text(text)
+    files = os.listdir("/proc/self/fd")
     assert read_progress(path) == step
+    assert os.listdir("/proc/self/fd") == files  # it is read again and again
 
 
 @pytest.mark.parametrize(

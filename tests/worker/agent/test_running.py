@@ -643,6 +643,18 @@ def test_the_ranks_have_streams_for_as_long_as_the_program_runs() -> None:
     assert (streams.given, streams.closed, bench.notes) == ([streams], 1, [])
 
 
+def test_features_find_its_ranks_by_the_folder_of_its_streams() -> None:
+    found: list[Any] = []
+    bench = Bench(LOOK, rank_streams=Streams().make)
+
+    def steps() -> None:
+        found.append(bench.running.ranks())
+        bench.running.stop(ends_itself=False)
+
+    bench.lives(steps)
+    assert [ranks.folder for ranks in found] == ["/run/look-1"]
+
+
 @pytest.mark.parametrize("hangs", [False, True])
 def test_the_worlds_that_its_ranks_have_been_in_are_known_at_its_end(hangs: bool) -> None:
     """Also of a program that has ended before anybody has looked at it."""
