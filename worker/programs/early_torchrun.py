@@ -150,7 +150,9 @@ def has_clients(port: int) -> bool:
     """Return whether another process is connected to `port` of this one."""
     own, theirs = set[Any](), set[Any]()
     for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):  # no socket, or not connected
+        with contextlib.suppress(OSError):  # gone, or not connected
+            if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
+                continue
             with socket.socket(fileno=os.dup(int(name))) as found:
                 here, there = found.getsockname(), found.getpeername()
             if isinstance(here, tuple):

@@ -452,7 +452,9 @@ def test_the_host_of_the_store_stays_until_the_others_have_left() -> None:
         port = server.getsockname()[1]
         with socket.create_connection(("127.0.0.1", port)) as own:
             accepted = server.accept()[0]
+            count = len(os.listdir("/proc/self/fd"))
             assert not early_torchrun.has_clients(port)  # its own
+            assert len(os.listdir("/proc/self/fd")) == count
             code = f"import socket; s = socket.create_connection(('127.0.0.1', {port})); s.recv(1)"
             peer = subprocess.Popen([sys.executable, "-c", code])
             theirs = server.accept()[0]
