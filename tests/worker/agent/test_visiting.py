@@ -11,17 +11,33 @@ import pytest
 
 from rendezvous.talk.join_string import JoinString
 from rendezvous.wire.errors import UsageError
-from rendezvous.wire.verify import PairProbe
+from rendezvous.wire.verify import PairProbe, ProbePeer, ProbePlan
 from tests.support.bed import join_text
-from tests.worker.agent.courses import PLAN
 from tests.worker.agent.drive import virtually
-from tests.worker.skewed import SLOT, SLOTS
+from tests.worker.skewed import ADDRESSES, HOSTS, INTERFACES, SLOT, SLOTS
 from worker.agent.actions import Visit
 from worker.agent.arming import NodeSpec
 from worker.agent.environment import AgentEnvironment
 from worker.agent.visiting import listen, visit
 from worker.probe.packets import Identity
 from worker.settings import WorkerSettings
+
+PLAN = ProbePlan(
+    network="10.4.0.0/24",
+    peers=[
+        ProbePeer(
+            slot=slot,
+            hostname=host,
+            address=address,
+            interface=name,
+            mtu=0,
+            probe_port=7_010 + n,
+        )
+        for n, (slot, host, address, name) in enumerate(
+            zip(SLOTS, HOSTS, ADDRESSES, INTERFACES, strict=True)
+        )
+    ],
+)
 
 
 def asked(same: int | None = None, **settings: Any) -> dict[str, Any]:
