@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +19,6 @@ from launcher.launch.launch import Outcome
 from launcher.options import with_sources
 from launcher.prepare.context import LaunchContext
 from launcher.prepare.preparation import Preparation, prepare
-from launcher.state.state_dir import StateDir
 from launcher.symmetric.start import group_launch_id
 from rendezvous.talk.credentials import registry_credential
 from rendezvous.talk.join_string import (
@@ -30,7 +31,7 @@ from rendezvous.wire.errors import UsageError
 from rendezvous.wire.run import Result
 from tests.launcher.drive import result
 from tests.launcher.outer import settings_of
-from tests.launcher.world import BEGAN, World, virtual
+from tests.launcher.world import World, virtual
 
 TOKEN = group_token_text(bytes(32))
 OK, FAILED = result("ok", 0, status="ok"), result()
@@ -248,8 +249,7 @@ def test_a_launch_and_its_nodes_dial_the_replicas_of_a_standing_registry_in_one_
 async def test_06_what_could_not_be_submitted_is_found_before_the_lock(
     world: World, nnodes: str, slots: list[int]
 ) -> None:
-    refuses = UsageError("the template has no <<RDZV_JOIN>>")
-    world.fleets["manual"].fails[f"prepare {slots[-1]}.1"] = [refuses]
+    world.unprepared[slots[-1]] = UsageError("the template has no <<RDZV_JOIN>>")
     with pytest.raises(UsageError, match="template"):
         await world.run(nnodes=nnodes)
     told = [f"0.00 manual: prepare rdzv-to-be-made-{slot}-1 True" for slot in slots]
@@ -323,26 +323,31 @@ def test_each_run_has_its_own_folder_for_what_is_submitted_and_said(
 # --- around it
 
 
+def test_its_record_names_the_launcher(world: World) -> None:
+    new(world, world.prepared())
+    record = world.state().record()
+    assert record is not None
+    assert (record.host, record.pid, record.run) == ("h1", os.getpid(), "r")
+
+
+def goes(monkeypatch: pytest.MonkeyPatch, go: Callable[[], Coroutine[Any, Any, Outcome]]) -> None:
+    """Whatever is launched goes this way."""
+    monkeypatch.setattr("launcher.launch.launch.Launch", lambda *_: SimpleNamespace(go=go))
+
+
 @virtual
-async def test_14_its_folder_names_the_launcher_and_is_held_until_the_result_is_written(
+async def test_14_its_folder_is_held_until_it_has_ended(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held, write = list[bool](), StateDir.write_result
-
-    def write_result(state: StateDir, result: Result) -> None:
-        write(state, result)
-        held.append(world.state().is_held())
-
-    monkeypatch.setattr(StateDir, "write_result", write_result)
-    async with world.launched():
-        await world.until(lambda: world.run_of)
+    async def go() -> Outcome:
         assert (world.state().path / "lock").read_text().startswith(f"pid {os.getpid()} on ")
-        record = world.state().record()
-        assert record is not None
-        assert (record.host, record.pid, record.started_at) == ("h1", os.getpid(), BEGAN)
-        world.drive.cancel_now("enough")
+        assert world.state().is_held()
+        return Outcome(OK, None)
+
+    goes(monkeypatch, go)
+    assert await world.run() == 0
     first, last = [line for line in world.lines if "| " in line]
-    assert (held, "(held)" in first, "(held)" in last) == ([True], True, False)
+    assert ("(held)" in first, "(held)" in last) == (True, False)
 
 
 @pytest.mark.parametrize(
@@ -370,8 +375,7 @@ async def test_93_the_exit_code_is_the_results_or_that_of_a_signal_and_then_old_
     def prune(root: Path) -> None:
         world.tell(f"prune {root}")
 
-    ended = SimpleNamespace(result=result, go=go)
-    monkeypatch.setattr("launcher.launch.launch.Launch", lambda *_: ended)
+    goes(monkeypatch, go)
     monkeypatch.setattr("launcher.run.command.prune_after_launch", prune)
     assert await world.run() == code
     done = [line.split()[1] for line in world.lines if "| " in line or "prune" in line]
@@ -382,7 +386,7 @@ async def test_93_the_exit_code_is_the_results_or_that_of_a_signal_and_then_old_
 
 @virtual
 async def test_what_fails_before_a_launch_has_begun_leaves_its_folder_free(world: World) -> None:
-    world.refuses["fork"] = [UsageError("no more processes")] * 2
+    world.unforked = [UsageError("no more processes")] * 2
     for _ in range(2):
         with pytest.raises(UsageError, match="no more processes"):
             await world.run()
@@ -397,13 +401,17 @@ async def test_a_launch_ends_in_order_once_who_started_it_has_ended(
     parents = [7, 7, 7, 1, 1]
     monkeypatch.setattr("os.getppid", lambda: parents.pop(0))
     monkeypatch.setattr("os.kill", lambda pid, number: world.tell(f"kill {pid} {number}"))
-    async with world.launched(parent=7):
-        await world.until(lambda: world.has("kill"))
-        world.drive.cancel_now("enough")
+
+    async def go() -> Outcome:
+        await asyncio.sleep(2.0)
+        return Outcome(OK, None)
+
+    goes(monkeypatch, go)
+    await world.run(parent=7)
     told = [line for line in world.lines if " kill " in line]
     assert told == [f"1.50 kill {os.getpid()} {signal.SIGTERM:d}"]
     parents[:] = [7] * 99
-    async with world.launched(parent=7):
-        await world.until(lambda: len(world.keys_of) == 2)
-        world.drive.cancel_now("enough")
-    assert sum("0 tasks are left" in line for line in world.lines) == 2
+    await world.run(parent=7)  # which ends first
+    await asyncio.sleep(2.0)
+    assert len(asyncio.all_tasks()) == 1
+    assert [line for line in world.lines if " kill " in line] == told
