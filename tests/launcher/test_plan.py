@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import ipaddress
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
+from launcher.plan.named_hosts import working_folder
 from launcher.plan.plan import (
     HIDDEN,
     OWN_VARIABLES,
@@ -436,3 +438,12 @@ def test_a_run_id_that_cannot_be_is_refused_with_its_option() -> None:
 def test_the_variables_of_a_spec_that_are_rdzvs_own_are_listed() -> None:
     plan = plan_of("train.py", nnodes="2", site=Site(Spec("x", ""), hosts=("a", "b")))
     assert {*plan.own_variables(0, 1)} == OWN_VARIABLES
+
+
+def test_a_working_folder_that_was_deleted_has_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def deleted() -> str:
+        raise FileNotFoundError
+
+    assert working_folder() == os.getcwd()
+    monkeypatch.setattr(os, "getcwd", deleted)
+    assert working_folder() == ""
