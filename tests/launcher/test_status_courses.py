@@ -7,8 +7,6 @@ once its registry is gone, and once it has ended. Who changes what is shown writ
 
 from __future__ import annotations
 
-import asyncio
-import itertools
 import os
 import sys
 import time
@@ -22,17 +20,9 @@ import pytest
 
 from launcher.show import checks as checks_module
 from launcher.show import epochs, run_list, status
-from launcher.show import registry as registry_module
-from launcher.show.machine import judge_torchrun
-from launcher.show.pages import page_lines
-from launcher.show.registry import Proven, judge
-from launcher.show.slot_words import state_words, worker_run_words
 from launcher.show.variables import show_environment
 from launcher.state.state_dir import StateDir
-from rendezvous.talk.credentials import registry_credential
-from rendezvous.talk.failures import Fault, NetworkFailure
-from rendezvous.talk.join_string import RegistryPlace, RegistryString
-from rendezvous.talk.network import Answer, Request
+from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.errors import Unavailable
 from rendezvous.wire.node import Finding
 from rendezvous.wire.refused import RefusedAsk
@@ -44,15 +34,13 @@ from rendezvous.wire.run import (
     Round,
     RunReport,
     SlotState,
-    SlotStatus,
 )
 from rendezvous.wire.verify import PairProbe
-from tests.launcher.asked import Asking, asking, driven
+from tests.launcher.asked import Asking, driven
 from tests.launcher.command import record_of
 from tests.launcher.drive import slot
 from tests.launcher.drive import status as stands
-from tests.support.courses import Told, lines_in, one_line, said, text_of, values_of
-from tests.support.virtual_time import run_virtually
+from tests.support.courses import Told, lines_in, text_of
 from tests.support.written import Registry, Written
 from tests.ui.test_asked import table
 
@@ -348,172 +336,8 @@ def all_runs(made: Course) -> None:
         state.release()
 
 
-class Table:
-    """Lines of a table."""
-
-    def __init__(self, lines: list[str]) -> None:
-        self.lines = lines
-
-
-def slots() -> Table:
-    """States of a worker run and of its node, in words."""
-    lines = []
-    states = zip(itertools.cycle(SlotState), [None, *NodeState] * 3, strict=False)
-    for number, (state, node) in enumerate(states):
-        one = SlotStatus(
-            slot=number,
-            generation=1 + number % 3,
-            wanted_generation=4,
-            state=state,
-            state_seconds=[0.0, 130.0][number % 2],
-            detail=["", "Priority", "it broke"][number % 3],
-            cause=["", "", "", "preempted"][number % 4],
-            node_state=node,
-            node=[None, 7 + number][number % 2],
-            hostname=f"h{number}",
-            address=f"10.0.0.{number}",
-            nproc_per_node=number % 5,
-            exit_code=[None, None, 0, 3][number % 4] if node is not None else None,
-            stopped=number % 7 == 3,
-            problem=["", "", "it broke", "", ""][number % 5],
-            progress=f"step {number}" if node is NodeState.RUNNING else "",
-            silent_seconds=[None, 2.0, 5.9, 6.0, 17.6][number % 5 - 1] if node else None,
-        )
-        lines.append(f"{state} {node}: {worker_run_words(one)} / {state_words(one, 'first')}")
-    return Table(lines)
-
-
-def addresses_of_a_registry() -> Table:
-    """What `rdzv doctor` makes of each fault at one of two addresses."""
-    lines = []
-    seen: list[Any] = [
-        *(NetworkFailure(fault) for fault in Fault),
-        Proven("1.4", 200),
-        Proven("1.4", 200, refusal="no such tenant"),
-        Proven("1.4", 503, why_not="its database is away"),
-        Proven("1.3", 404, why_not="status 404"),
-    ]
-    places = [RegistryPlace(("a", "b:7"), 29_633)]
-    places.append(RegistryPlace(("a", "b:7"), 29_633, "public_key", bytes(32), replicas=True))
-    for place in places:
-        for one in seen:
-            for other in (None, Proven("1.5", 200))[: 1 + place.replicas]:
-                found = {"a": one} | ({"b:7": other} if other is not None else {})
-                line = one_line(said(values_of(judge(place, found)[0])))
-                lines += [line] * (line not in lines)
-    lines.append(one_line(said(values_of(judge(place, {})[0]))))
-    return Table(lines)
-
-
-OPERATOR = registry_credential(bytes(32))
-
-
-class AtAddress:
-    """In the place of a connection: what it answers to each call."""
-
-    def __init__(self, answers: dict[str, Answer]) -> None:
-        self._answers = answers
-
-    async def request(self, request: Request, seconds: float) -> Answer:
-        """See the protocol; only the operator's own call shows who asks."""
-        shown = request.headers.get("authorization")
-        assert shown == (f"Bearer {OPERATOR.text()}" if request.target == "/v1/runs" else None)
-        if (found := self._answers.get(request.target)) is None:
-            await asyncio.sleep(1e6)
-        assert found is not None
-        return found
-
-    async def aclose(self) -> None:
-        """See the protocol."""
-
-
-def a_registry_is_asked() -> Told:
-    """By `rdzv doctor`, at ten addresses side by side, of which some never answer."""
-    ready = Answer(200, {"x-rdzv": "1.4"}, b"")
-    refused = Answer(403, {}, b'{"code": "forbidden", "message": "it is over", "hint": ""}')
-    away = b'{"code": "unavailable", "message": "its database is away", "hint": ""}'
-    there: dict[str, Any] = {
-        "ok": {"/readyz": ready, "/v1/runs": Answer(200, {}, b"[]")},
-        "odd": {"/readyz": ready, "/v1/runs": Answer(500, {}, b"")},
-        "refuses": {"/readyz": ready, "/v1/runs": refused},
-        "unknown": {"/readyz": ready, "/v1/runs": Answer(401, {}, b"<html>")},
-        "away": {"/readyz": Answer(503, {"x-rdzv": "1.3"}, away)},
-        "old": {"/readyz": Answer(404, {}, b"")},
-        "silent": {},
-        "half": {"/readyz": ready},
-        "gone": NetworkFailure(Fault.REFUSED),
-        "never": None,
-    }
-    with asking() as (asker, patch):
-        lines = asker.lines
-
-        async def dial(_: Any, place: RegistryPlace, address: str, seconds: float) -> Any:
-            if (found := there[address]) is None:
-                await asyncio.sleep(1e6)
-            if isinstance(found, NetworkFailure):
-                raise found
-            return AtAddress(found)
-
-        patch.setattr(registry_module, "dial_name", dial)
-        patch.setattr(asyncio, "run", run_virtually)
-        place = RegistryPlace((*there, "ok"), 29_633, replicas=True)
-        word = RegistryString(place, OPERATOR).text()
-        for text, skip in ((word, False), (word, True), (None, False), ("RDZV", False)):
-            for one in registry_module.check_registry(lambda: text, skip):  # noqa: B023
-                lines.append(one_line(said(values_of(one))))
-    return asker
-
-
-def a_torchrun() -> Table:
-    """What `rdzv doctor` says of one, each sentence once."""
-    lines: list[str] = []
-    for found, torch, own, absent in itertools.product(
-        ("", "/opt/bin/torchrun"), (None, True, False), (True, False), ("", "/opt/bin/python3")
-    ):
-        verdict = judge_torchrun(found, torch, own=own, absent=absent)
-        line = one_line(said(values_of(verdict)))
-        lines += [line] * (line not in lines)
-    return Table(lines)
-
-
-PAGE = """# A heading that is much too long for the line that a terminal has for it
-A paragraph of words
-  that goes on in a second line, and is folded anew where it is too wide.
-
-- an item that is too wide for the line, and goes on
-  in a second line
-* short
-12. a numbered item that is too wide for a line of it
-| name | what it is | a|
-|---|---|---|
-| one | a cell with so many words that it does not fit | |
-| two \\| three | | last | extra |
-
-    code that is much too wide for a line of the terminal and stays
-```
-- no item | and no table, but code that is too wide for the line
-```
-<!-- a mark that is too wide for the line of the terminal -->
-the end of it without a line behind it that is too wide
-| alone |"""
-
-
-def pages() -> Table:
-    """A page of the documentation at three widths."""
-    return Table(
-        [f"{width} {line}".rstrip() for width in (None, 38) for line in page_lines(PAGE, width)]
-    )
-
-
 COURSES: dict[str, Callable[[], Told]] = {
-    **{
-        one.__name__: driven(Course, one)
-        for one in (checks, its_variables, how_it_stands, all_runs)
-    },
-    **{
-        one.__name__: one
-        for one in (slots, addresses_of_a_registry, a_torchrun, pages, a_registry_is_asked)
-    },
+    one.__name__: driven(Course, one) for one in (checks, its_variables, how_it_stands, all_runs)
 }
 
 
