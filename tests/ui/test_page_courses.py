@@ -1,9 +1,8 @@
-"""What the page's process answers, and what those who look are sent, is as in `paged.txt`.
+"""What the page's process answers is as in `paged.txt`.
 
-Of a run whose slots are not its ranks, on a clock that jumps: it is asked for everything, and it is
-looked at from before its launch to after its end, taken up again, and launched anew. Who changes
-what the page is told writes the file anew (`make reference`), and reads in the diff what else has
-changed.
+Of a run whose slots are not its ranks, on a clock that jumps: it is asked for everything. Who
+changes what the page is told writes the file anew (`make reference`), and reads in the diff what
+else has changed.
 """
 
 from __future__ import annotations
@@ -12,8 +11,6 @@ import asyncio
 import contextlib
 import itertools
 import json
-import os
-import secrets
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -24,34 +21,26 @@ from typing import Any
 import pytest
 
 from launcher.show import run_list
-from launcher.state.state_dir import StateDir, recorded_runs
+from launcher.state.state_dir import StateDir
 from launcher.ui import runs as runs_module
-from launcher.ui import save, scraped, viewed
-from launcher.ui.app import _changes
+from launcher.ui import save, viewed
 from launcher.ui.clerk import Keys
-from launcher.ui.parts import Act, PageRun, Part, Sample, View
-from launcher.ui.prometheus import metrics_text
-from launcher.ui.runs import Runs
-from launcher.ui.save import saved_of, without_secrets
-from launcher.ui.scraped import metrics_key
-from launcher.ui.shapes import State
-from launcher.ui.viewed import Viewed
-from rendezvous.prometheus import Family
+from launcher.ui.parts import Act, PageRun, Part, View
+from launcher.ui.save import saved_of
 from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.credentials import RunKeys
 from rendezvous.talk.join_string import RegistryPlace
-from rendezvous.wire.errors import RdzvError, Unavailable
-from rendezvous.wire.run import EventLine, NodeState, Phase, Result, RunReport, RunStatus, SlotState
+from rendezvous.wire.errors import Unavailable
+from rendezvous.wire.run import EventLine, Phase
 from tests.launcher.asked import Asking, driven
 from tests.launcher.command import LAUNCH_ID, record_of
-from tests.launcher.drive import slot
 from tests.launcher.test_status_courses import (
     OPTIONS,
     REPORT,
     RUNNING,
 )
-from tests.support.courses import Told, lines_in, said, text_of
-from tests.support.pages import METRICS_KEY, RUN, Holds, PageDoor
+from tests.support.courses import Told, lines_in, text_of
+from tests.support.pages import RUN, PageDoor
 from tests.support.written import Registry
 from tests.ui.test_asked import table
 
@@ -59,27 +48,11 @@ KNOWN = Path(__file__).with_name("paged.txt")
 AT = f"/v1/runs/{RUN}"
 PAGE = f"/a/prefix/ui-api/runs/{RUN}"
 SECRET = bytes(range(32))
-OK = Result(status="ok", exit_code=0, message="all 3 nodes ended", hint="see the logs")
-
-
 ODD = "odd.txt"
-
-
-def _odd(name: str, *labels: str) -> tuple[Family, Callable[[State], list[Sample]]]:
-    family = Family(name, "gauge", "The newest line.", ("run", *labels))
-    more = labels and ("7",)
-    return family, lambda state: [
-        ((state["head"]["run"], *more), one["lines"][-1])
-        for one in state["parts"].values()
-        if "lines" in one
-    ]
 
 
 class Odd(Part):
     """A feature's part: the numbers of a file, and how often its registry has answered."""
-
-    series = (_odd("rdzv_odd"),)
-    series_by_rank = (_odd("rdzv_rank_odd", "rank"),)
 
     def __init__(self, run: PageRun) -> None:
         super().__init__(run)
@@ -303,363 +276,12 @@ async def it_is_asked_everything(made: Course) -> None:
     await door.runs.close()
 
 
-class Client:
-    """A run's registry as the page's reader asks it: what it says is given step by step."""
-
-    def __init__(self) -> None:
-        self.status_: RunStatus = RUNNING.model_copy(update={"version": 1})
-        self.away: RdzvError | None = None
-        self.lines: list[EventLine] = []
-        self.asked: list[str] = []
-        self.turn = asyncio.Event()
-
-    def news(self, **changes: Any) -> None:
-        """It stands otherwise."""
-        version = self.status_.version + 1
-        self.status_ = self.status_.model_copy(update={"version": version, **changes})
-        self.wake()
-
-    async def checks(self, run: str) -> RunReport:
-        """As the client's."""
-        self.asked.append(f"checks of {run}")
-        return REPORT
-
-    def line(self, kind: str, **more: Any) -> None:
-        """Something happens."""
-        number = len(self.lines) + 1
-        line = EventLine(number, number * 2.5, kind, f"why {number}", self.status_.phase, 3, **more)
-        self.lines.append(line)
-        self.wake()
-
-    def wake(self) -> None:
-        """Whoever waits looks again."""
-        self.turn.set()
-        self.turn = asyncio.Event()
-
-    async def status(self, run: str, *, after: int, wait: float) -> RunStatus:
-        """As the client's."""
-        clock = asyncio.get_running_loop().time
-        self.asked.append(f"{clock():.2f} {run} after {after} wait {wait:g}")
-        until = clock() + wait
-        while self.away is None and self.status_.version <= after and clock() < until:
-            waits = asyncio.ensure_future(self.turn.wait())
-            await asyncio.wait([waits], timeout=until - clock())
-            waits.cancel()
-        if self.away is not None:
-            raise self.away
-        return self.status_
-
-    async def events(self, run: str, after: int) -> AsyncIterator[EventLine]:
-        """As the client's."""
-        self.asked.append(f"events of {run} after {after}")
-        while True:
-            turn = self.turn
-            if self.away is not None:
-                raise self.away
-            for line in self.lines:
-                if line.number > after:
-                    after = line.number
-                    yield line
-            if self.status_.phase is Phase.FINISHED:
-                return
-            await turn.wait()
+ASKED = "it_is_asked_everything"
+COURSES: dict[str, Callable[[], Told]] = {ASKED: course(it_is_asked_everything)}
 
 
-async def it_is_looked_at(made: Course) -> None:
-    """By one from the start, and one who comes later; it is killed, taken up again, ends, and is
-    launched anew; then nobody looks any more."""
-    made.patch.setattr("launcher.ui.kept.os.path.isfile", lambda _: False)  # no journal
-    state, client = made.run(RUN), Client()
-    opened: list[Any] = []
-
-    @contextlib.asynccontextmanager
-    async def registry_at(_: Any, credential: Any, seconds: float) -> AsyncIterator[Client]:
-        opened.append((credential == keys_of(acts=False).read, seconds))
-        yield client
-
-    made.patch.setattr(viewed, "registry_at", registry_at)
-    runs = Runs(made.asker.root, Holds(keys_of(acts=False)))
-    closing = asyncio.create_task(runs.close_idle())
-    one = runs.viewed(RUN)
-    known: dict[str, dict[str, Any]] = {}
-
-    async def look(name: str, after: int) -> None:
-        while True:
-            async for data in _changes(one, after):
-                change = json.loads(data)
-                shown, before = {}, known.setdefault(name, {})
-                for key, value in change.items():
-                    if key == "head":
-                        old = before.get("head", {})
-                        value = {k: v for k, v in value.items() if old.get(k) != v}
-                        value.pop("elapsed", None)
-                        before["head"] = change["head"]
-                    shown[key] = value
-                n = shown.pop("n") - one.told._first
-                made.tell(name, f"+{n if abs(n) < 10**6 else 'old'} {json.dumps(shown)}")
-                after = change["n"]
-            state_ = await one.state()
-            after = state_["n"]
-            made.tell(name, f"anew {state_['head']['state']} {len(state_['slots'])} slots")
-
-    async def until(seconds: float) -> None:
-        await asyncio.sleep(seconds)
-
-    first = asyncio.create_task(look("first", one.told.n))
-    await until(0.35)
-    client.line("slot", slot=4, state=SlotState.RUNNING)
-    client.line("joined", slot=4)
-    await until(0.5)
-    second = asyncio.create_task(look("second", (await one.state())["n"]))
-    await until(1.0)
-    (state.path / ODD).write_text("1\n2\n")
-    client.line("progressed", slot=0, progress="step 9", usual=True)
-    await until(3.0)
-    client.news(finding="nothing has moved for 2 min")
-    await until(12.0)
-    client.away = Unavailable("nobody answers")
-    client.wake()
-    await until(8.0)
-    client.away = None
-    await until(3.0)
-    second.cancel()
-    rows = RUNNING.slots
-    client.news(
-        phase=Phase.RESTARTING,
-        remaining_seconds=4.0,
-        finding="",
-        slots=[rows[0], rows[1].model_copy(update={"node_state": NodeState.LOST}), slot(9)],
-    )
-    client.line("lost", slot=1)
-    await until(2.0)
-    state.release()  # its launcher is killed
-    client.away = Unavailable("nobody answers")
-    client.wake()
-    state.write("status.json", client.status_.model_dump_json().encode())
-    await until(4.0)
-    state.acquire()
-    client.away = None
-    client.news(phase=Phase.RUNNING, remaining_seconds=None, slots=rows)
-    await until(4.0)
-    with (state.path / ODD).open("a") as file:
-        file.write("3\n")
-    failed = Result(status="failed", exit_code=7, message="node 1 failed", slot=4, node=1, hint="h")
-    client.news(phase=Phase.FINISHED, result=failed, reason="node 1 failed")
-    client.line("finished")
-    await until(1.5)
-    state.write_result(failed)
-    await until(0.5)
-    state.release()
-    await until(3.0)
-    settled = asyncio.create_task(one.settled())
-    await until(1.0)
-    made.tell("settled", settled.done())
-    made.tell("idle", f"{one.is_idle} {one._viewers}")
-    client.status_ = RUNNING.model_copy(update={"version": 1, "launch_id": "another1xy"})
-    made.held.remove(state)
-    (state.path / "result.json").unlink()
-    state = made.run(RUN, "another1xy")
-    client.lines.clear()
-    client.asked.append("launched anew")
-    await until(5.0)
-    client.line("joined", slot=0)
-    await until(2.0)
-    state.write_result(OK)
-    farewell = asyncio.create_task(runs.say_farewell())
-    await until(3.0)
-    made.tell("farewell", farewell.done())
-    first.cancel()
-    await until(1.0)
-    client.news(phase=Phase.FINISHED, result=OK)
-    state.release()
-    await until(58.0)
-    made.tell("idle", f"{one.is_idle} {runs.viewed(RUN) is one}")
-    await until(20.0)
-    made.tell("idle", f"{one.is_idle} {one._task.done()} {one._beats.cancelled()}")
-    again = runs.viewed(RUN)
-    made.tell("again", f"{again is one} {(await again.state())['head']['state']}")
-    settles = asyncio.create_task(again.settled())
-    await until(1.0)
-    made.tell("settled", settles.done())
-    await runs.close()
-    made.tell("closed", f"{again._task.done()} {again._beats.cancelled()}")
-    closing.cancel()
-    asked = [one for one, _ in itertools.groupby(client.asked)]
-    made.asker.lines += [f"asked {call}" for call in asked]
-    made.asker.lines.append(f"opened {opened}")
-
-
-async def all_runs_of_a_folder(made: Course) -> None:
-    """The list, and Prometheus: of runs that live, or have ended just now or long ago."""
-    root, registry = made.asker.root, answering(made)
-    made.patch.setattr("launcher.ui.kept.os.path.isfile", lambda _: False)
-    for name, held, ended in (
-        *(("llama", True, None), ("silent", True, None), ("killed", False, None)),
-        *(("just", False, 4_401.0), ("long", False, 4_399.5), ("gone", False, 4_900.0)),
-    ):
-        state = made.run(name, held=held)
-        if ended is not None:
-            state.write_result(OK if name != "gone" else OK.model_copy(update={"status": "failed"}))
-            kept = state.result()
-            assert kept is not None
-            kept = kept.model_copy(update={"ended_at": ended})
-            state.write("result.json", kept.model_dump_json().encode())
-        number = len(list(root.iterdir()))
-        os.utime(state.path / "launch.json", (9_000 + number, 9_000 + number))
-    registry.answers["GET /v1/runs/silent"] = Unavailable("nobody answers")
-    door = PageDoor(root, keys=keys_of(acts=False))
-    session, looked = door.session(), [0]
-    known = recorded_runs
-
-    def counted(folder: Path) -> Any:
-        looked[0] += 1
-        return known(folder)
-
-    made.patch.setattr(runs_module, "recorded_runs", counted)
-    await asyncio.gather(*(door.runs.rows() for _ in range(3)))
-    await asyncio.sleep(1.9)
-    await _ask(made, door, session, ("GET", "/ui-api/runs"))
-    made.tell("looked", looked)
-    await asyncio.sleep(0.2)
-    await door.runs.rows()
-    made.tell("looked", looked)
-    made.patch.setattr(runs_module, "MOST_ROWS", 2)
-    await asyncio.sleep(3.0)
-    made.tell("rows", [row["run"] for row in await door.runs.rows()])
-    made.tell("recent", door.runs.recent())
-    key: dict[str, Any] = {"authorization": f"Bearer {METRICS_KEY}"}
-    for shown in ({}, {"authorization": METRICS_KEY}, key):
-        await _ask(made, door, None, ("GET", "/metrics", b"", shown))
-    recent = door.runs.recent
-    made.patch.setattr(door.runs, "recent", lambda: ["went", *recent()])
-    made.patch.setattr(scraped, "MOST_RUNS", 2)
-    answer = await door.ask("GET", "/x/metrics", **key)
-    told = answer.body.decode().splitlines()
-    made.tell("runs", [line.partition(",")[0] for line in told if "run_info{" in line])
-    await _ask(made, door, None, ("POST", "/metrics", b"", key))
-    one = door.runs.viewed("llama")
-    made.tell("viewers", one._viewers)
-    (one.state_dir.path / ODD).write_text("4\n5\n6\n")
-    await one.parts.read()
-    for line in metrics_text([one.told.state()], "b", by_rank=True).splitlines():
-        if "rank" in line or "rdzv_odd" in line or "nodes{" in line:
-            made.asker.tell(" ", line)
-    await door.runs.close()
-
-
-async def the_key_of_a_folder(made: Course) -> None:
-    """Made, found again, damaged, and where there is no folder, or no leave to read it."""
-    root = made.asker.root
-    drawn = (f"{number}{'k' * 42}" for number in itertools.count())
-    made.patch.setattr(secrets, "token_urlsafe", lambda count: f"{next(drawn)}/{count}")
-
-    def key() -> None:
-        try:
-            made.tell("key", metrics_key(root))
-        except RdzvError as exc:
-            made.tell("!", f"{exc.message} [{exc.hint}]".replace(str(root), "/state"))
-
-    path = root / scraped.KEY_FILE
-    key()
-    key()
-    made.tell("file", f"{path.stat().st_mode & 0o777:o} {path.read_text()}")
-    for text in (b"x" * 31, b" " + b"x" * 32 + b"\n", b"\xff" * 40, b""):
-        path.write_bytes(text)
-        key()
-    path.unlink()
-    path.mkdir()
-    key()
-    made.tell("nowhere", metrics_key(root / "none"))
-    made.tell("nowhere", (root / "none").exists())
-
-
-async def secrets_in_a_saved_page(made: Course) -> None:
-    """What may be one is hidden, whatever it stands in."""
-    await asyncio.sleep(0)
-    for text in (
-        "train.py --api-key abc --lr 0.1",
-        "--api-key 'a b' --token=abc --lr 1",
-        "API_KEY='a b' PASSWORD=\"c d\" LR=3",
-        "sh -c '--api-key=a b' -x",
-        "--password --lr 3",
-        "it says: token=abc, and more",
-        "'MY_SECRET=it'\"'\"'s' --lr 2",
-        "x.api-key='q' api_keys='r'",
-    ):
-        made.tell(text, without_secrets(text))
-    value = {
-        "variables": [
-            {"name": "HF_TOKEN", "value": "abc", "reason": "yours"},
-            {"name": "LR", "value": "--password x", "reason": "yours"},
-            {"name": "API_KEY", "value": "", "reason": 3},
-        ],
-        "API_KEY": "kept as it is no name",
-        "n": [1, None, 2.5, True, "PASSWORD='z'"],
-    }
-    made.tell("whole", json.dumps(without_secrets(value)))
-    made.tell("named", without_secrets("abc", "API_KEY"))
-
-
-async def they_settle(made: Course) -> None:
-    """A page that is asked for a run which changes all the time, or of which nothing is known."""
-    state = made.run(RUN)
-    one = Viewed(state, Holds(Keys()))
-    clock = asyncio.get_running_loop().time
-    before = clock()
-    await one.state()
-    made.tell("waited", f"{clock() - before:.2f} {one.told.head['sentence']}")
-
-    async def changes() -> None:
-        for number in range(1_000):
-            await asyncio.sleep(0.1)
-            one.told.silent(float(number), "it is silent")
-
-    changing = asyncio.create_task(changes())
-    before = clock()
-    await one.settled()
-    made.tell("settled after", f"{clock() - before:.2f}")
-    changing.cancel()
-    before = clock()
-    await one.settled()
-    made.tell("settled after", f"{clock() - before:.2f}")
-    n = one.told.n
-    before = clock()
-    made.tell("changes", await one.changes(n, 2.5))
-    made.tell("after", f"{clock() - before:.2f}")
-    made.tell("row", said({"line": one.line(n), "older": one.line(n - 1)}))
-    waits = [asyncio.create_task(one.turn(n)) for _ in range(2)]
-    await asyncio.sleep(0.1)
-    one.told.say("news")
-    one._publish()
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    made.tell("woken", [wait.done() for wait in waits])
-    await one.say_farewell()
-    made.tell("nobody looks", one.told.head["next_step"])
-    with one.looking():
-        before = clock()
-        await one.say_farewell()
-        made.tell("farewell after", f"{clock() - before:.2f} {one.told.head['next_step']}")
-    made.patch.delenv("RDZV_STATE_DIR")
-    with one.looking():
-        await one.say_farewell()
-        made.tell("farewell", one.told.head["next_step"])
-    await one.close()
-    made.tell("closed", f"{one._task.cancelled()} {one._beats.cancelled()}")
-
-
-COURSES: dict[str, Callable[[], Told]] = {
-    one.__name__: course(one)
-    for one in (
-        *(it_is_asked_everything, it_is_looked_at, all_runs_of_a_folder, the_key_of_a_folder),
-        *(secrets_in_a_saved_page, they_settle),
-    )
-}
-
-
-@pytest.mark.parametrize("name", COURSES)
-def test_what_the_page_is_told(name: str) -> None:
-    assert COURSES[name]().lines == lines_in(KNOWN, name)
+def test_what_the_page_is_answered() -> None:
+    assert COURSES[ASKED]().lines == lines_in(KNOWN, ASKED)
 
 
 if __name__ == "__main__":  # make reference

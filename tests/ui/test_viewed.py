@@ -14,13 +14,14 @@ import pytest
 
 from launcher.plan.plan import WorkerRun
 from launcher.state.ledger import LedgerEntry
-from launcher.state.state_dir import StateDir
+from launcher.state.state_dir import StateDir, recorded_runs
 from launcher.ui import runs as runs_module
+from launcher.ui import scraped
 from launcher.ui import viewed as module
 from launcher.ui.clerk import Keys
 from launcher.ui.runs import Runs
 from launcher.ui.viewed import Viewed
-from rendezvous.wire.errors import NotFound
+from rendezvous.wire.errors import NotFound, UsageError
 from rendezvous.wire.run import Phase, Result
 from tests.launcher.command import launched
 from tests.launcher.drive import slot, status
@@ -339,3 +340,56 @@ async def test_prometheus_is_told_of_what_lives_or_has_just_ended(tmp_path: Path
         state.release()
         assert (await door.ask("GET", "/metrics", authorization="Bearer x")).status == 401
         assert (await door.ask("GET", "/metrics")).status == 401
+
+
+async def test_prometheus_is_told_of_the_newest_runs_and_of_none_that_went(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept_run(tmp_path).write_result(OK)
+    monkeypatch.setattr(scraped, "MOST_RUNS", 2)
+    async with page_door(tmp_path) as door:
+        monkeypatch.setattr(door.runs, "recent", lambda: ["went", RUN, "../no run"])
+        told = await door.ask("GET", "/metrics", authorization=f"Bearer {METRICS_KEY}")
+        assert told.body.decode().count("rdzv_run_info{") == 1
+        monkeypatch.setattr(door.runs, "recent", lambda: ["went", "went", RUN])
+        told = await door.ask("GET", "/metrics", authorization=f"Bearer {METRICS_KEY}")
+        assert "rdzv_run_info{" not in told.body.decode()
+
+
+def test_the_key_of_a_folder_is_made_once_and_for_its_owner(tmp_path: Path) -> None:
+    path = tmp_path / scraped.KEY_FILE
+    key = scraped.metrics_key(tmp_path)
+    assert scraped.metrics_key(tmp_path) == key == path.read_text()
+    assert (len(key), path.stat().st_mode & 0o777) == (43, 0o600)
+    path.write_bytes(b" " + b"x" * 32 + b"\n")
+    assert scraped.metrics_key(tmp_path) == "x" * 32
+    for damaged in (b"x" * 31, b""):
+        path.write_bytes(damaged)
+        with pytest.raises(UsageError, match="is damaged"):
+            scraped.metrics_key(tmp_path)
+    path.write_bytes(b"\xff" * 40)
+    with pytest.raises(UsageError, match="cannot be used"):
+        scraped.metrics_key(tmp_path)
+    nowhere = tmp_path / "none"
+    assert scraped.metrics_key(nowhere) != scraped.metrics_key(nowhere)
+    assert not nowhere.exists()
+
+
+async def test_the_runs_are_listed_anew_now_and_then_and_not_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        kept_run(tmp_path / f"r{number}")
+    listed: list[Path] = []
+
+    def recorded(root: Path) -> list[Any]:
+        listed.append(root)
+        return [one for number in range(3) for one in recorded_runs(tmp_path / f"r{number}")]
+
+    monkeypatch.setattr(runs_module, "recorded_runs", recorded)
+    monkeypatch.setattr(runs_module, "MOST_ROWS", 2)
+    runs = Runs(tmp_path, Holds(Keys()))
+    for seconds, times in ((60.0, 1), (60.0, 1), (0.0, 2)):
+        monkeypatch.setattr(runs_module, "_LIST_SECONDS", seconds)
+        assert [row["run"] for row in await runs.rows()] == [RUN] * 2
+        assert len(listed) == times
