@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +20,6 @@ from pydantic import BaseModel
 
 from launcher.state.launch_record import LaunchRecord
 from launcher.state.state_dir import StateDir
-from launcher.symmetric.claim import Host
 from rendezvous.feature import declared
 from rendezvous.talk.credentials import RunKeys, metrics_credential, registry_credential
 from rendezvous.talk.join_string import (
@@ -103,8 +101,6 @@ class Course:
         self._code = 0
         self._shown: set[tuple[str, ...]] = set()
         self.raises: dict[str, Exception] = {}
-        self.addresses: tuple[str, ...] = ("127.0.0.1", "10.4.0.7")
-        """Of this machine."""
         monkeypatch.chdir(folder)
         monkeypatch.setenv("RDZV_STATE_DIR", str(self.root))
         monkeypatch.setattr(time, "time", lambda: NOW)
@@ -114,8 +110,6 @@ class Course:
             self._stand_in(monkeypatch, name, is_async=False)
         ground = contextlib.contextmanager(self._ground)
         monkeypatch.setattr("launcher.ui.ground.ground", ground)
-        monkeypatch.setattr("launcher.symmetric.start.this_host", lambda: Host("n7"))
-        monkeypatch.setattr("launcher.symmetric.start.look", self._look)
         monkeypatch.setattr("rendezvous.talk.credentials.new_secret", lambda: secret_of(5))
         for number, (run, owns) in enumerate(
             {"llama-7b": True, "run-d0026d37": False, "mpt-d0026d37": True, "vis-77": True}.items()
@@ -175,10 +169,6 @@ class Course:
             return called(*args, **kwargs)
 
         monkeypatch.setattr(module, name, later if is_async else called)
-
-    def _look(self) -> Any:
-        one = SimpleNamespace(addresses=[f"{address}/24" for address in self.addresses])
-        return SimpleNamespace(interfaces=[one])
 
     def _answer(self, name: str) -> Any:
         if name == "take_join":

@@ -11,20 +11,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from click.shell_completion import ShellComplete
 
-from launcher.cli import main, streams
-from launcher.cli.completion import VARIABLE
-from launcher.plan.plan import WorkerRun
-from launcher.state.ledger import LedgerEntry
-from launcher.state.state_dir import StateDir
 from rendezvous.talk.credentials import RunKeys
 from rendezvous.talk.join_string import ViewString, group_token_text
-from rendezvous.wire.errors import RdzvError, Unauthorized, UsageError
-from tests.launcher.commands import OF_FEATURES, PLACE, Course, join_text, registry_text, secret_of
+from rendezvous.wire.errors import UsageError
+from tests.launcher.commands import PLACE, Course, join_text, registry_text, secret_of
 from tests.support.courses import lines_in, write_down
 
 KNOWN = Path(__file__).with_name("cli.txt")
@@ -110,50 +104,6 @@ def logs(course: Course) -> None:
     )
 
 
-def pruned(course: Course) -> None:
-    """Old runs are removed, twice; those that live, may have worker runs or are damaged stay."""
-    held = StateDir(course.root, "llama-7b")
-    left, alone, damaged = (
-        course.launched(run, number) for run, number in (("left-9", 9), ("own-8", 8), ("bad-7", 7))
-    )
-    left.ledger.begin(LedgerEntry(WorkerRun(2, 3, "rdzv-k7f2-2-3", {}, "w.sh"), "manual"))
-    for state in (left, alone):
-        (state.path / "own.txt").touch()
-    damaged.write("launch.json", b"{")
-    for number, state in enumerate((left, alone, damaged)):
-        course.age(state, 40 + number)
-    held.acquire()
-    course.each(
-        """
-        prune --dry-run
-        prune --dry-run --keep 0
-        prune --older-than 2d --keep 1 --dry-run
-        prune --older-than 3d --keep 0 --dry-run
-        prune --older-than 259201s --keep 0 --dry-run
-        prune --older-than 72h --keep 3 --dry-run
-        prune --older-than 90
-        prune --keep -1
-        prune llama-7b
-        prune left-9 --dry-run
-        prune left-9
-        prune bad-7
-        prune 77
-        prune own-8 --dry-run
-        prune own-8
-        prune own-8
-        prune --older-than 30d --keep 0
-        prune --older-than 30d --keep 0
-        prune --older-than 2d --keep 0
-        prune vis-77
-        prune --older-than 1m --keep 0
-        prune --older-than 0s --keep 0
-        """
-    )
-    held.release()
-    course.add(sorted(path.name for path in course.root.iterdir()))
-    course.each("prune llama-7b\nprune")
-
-
 def tokens(course: Course) -> None:
     """Each token is for whom it says, once and again."""
     token = {"RDZV_TOKEN": GROUP["RDZV_TOKEN"]}
@@ -169,35 +119,6 @@ def tokens(course: Course) -> None:
         course.run(f"token registry {line}", token)
     course.run("token registry --registry-address n1")
     course.run("token registry --registry-address n1", {"RDZV_TOKEN": "no"})
-
-
-def tenants(course: Course) -> None:
-    """They are the operator's."""
-    (course.folder / "registry").write_text(f"{registry_text()}\n")
-    named = {"RDZV_REGISTRY_FILE": str(course.folder / "registry")}
-    for given in (None, named, {"RDZV_REGISTRY": registry_text(7)}, {"RDZV_REGISTRY": "rdzv"}):
-        course.run("tenant list --json", given)
-    for line in f"""
-        add vision --prefix vision- --max-runs 3 --max-nodes unlimited --creates-per-minute 7
-        add vision --rotate --max-runs unlimited
-        add vision
-        add -x
-        add 'a b'
-        add vision --prefix vision
-        add vision --prefix -
-        add v --max-runs 0
-        add v --max-runs 1000000
-        add v --max-nodes 1000001
-        add v --max-nodes x
-        add v --creates-per-minute ٣
-        list
-        revoke vision
-        revoke
-        add {"v" * 63} --prefix {"p" * 61}-
-        add {"v" * 64}
-        add v --prefix {"p" * 62}-
-        """.strip().splitlines():
-        course.run(f"tenant {line.strip()}", named)
 
 
 def pages(course: Course) -> None:
@@ -259,64 +180,6 @@ def launches(course: Course) -> None:
     worker = {"RDZV_JOIN": join_text(4), "ROLE": "worker", "NUM_NODES": "5", "GPUS_PER_NODE": "7"}
     course.run("launch -- t.py --lr 3", worker)
     course.run("launch --nnodes 2 -- t.py", worker | {"ROLE": "launcher"})
-
-
-def symmetric(course: Course) -> None:
-    """What each node of a symmetric start is, and whom it tells that it cannot."""
-    for rank in ("0", "3", "3"):
-        course.addresses = ("127.0.0.1", "10.4.0.9" if rank == "0" else "10.4.0.7")
-        course.run("launch -- t.py --lr 3", GROUP | {"NODE_RANK": rank})
-    course.run("bench --port 29612", GROUP | {"NODE_RANK": "2"})
-    course.run("launch --dry-run --port 29612 -- t.py", GROUP | {"NODE_RANK": "3"})
-    more: dict[str, str]
-    for more in ({"NODE_RANK": "5"}, {"NODE_RANK": "x"}, {}, {"NODE_RANK": "1", "RDZV_ID": "a/b"}):
-        course.run("launch --spares 1 -- t.py", GROUP | more)
-    at_rank = GROUP | {"NODE_RANK": "4"}
-    course.run("launch --frob -- t.py", at_rank)
-    course.run("launch -- bash t.py", at_rank)
-    course.run("launch --dry-run -- bash t.py", at_rank)
-    course.run("launch --port 29612 --standby 2 --spares 3 --nnodes 3 -- bash t.py", at_rank)
-    course.run("launch -- bash t.py", at_rank | {"RDZV_REGISTRY": registry_text()})
-    course.run("launch -- bash t.py", at_rank | {"RDZV_TOKEN": "no"})
-    course.raises["launch"] = Unauthorized("who?")
-    course.raises["run_agent"] = Unauthorized("the registry has no such slot", hint="see why")
-    for rank in ("2", "0"):
-        course.addresses = ("127.0.0.1", "10.4.0.9" if rank == "0" else "10.4.0.7")
-        course.run("launch -- t.py", GROUP | {"NODE_RANK": rank})
-    course.run("launch --nnodes 2 -- t.py")
-    course.addresses = ("10.4.0.9",)
-    course.raises["launch"] = UsageError("no such scheduler", hint="another")
-    course.run("launch -- t.py", GROUP | {"NODE_RANK": "0"})
-
-
-def workers(course: Course) -> None:
-    """A worker, with its join string from each place; and what it cannot start."""
-    join = {"RDZV_JOIN": join_text(4)}
-    (course.folder / "join").write_text(f"{join_text(6)}\n")
-    (course.folder / "empty").write_text(" \n")
-    (course.folder / "joins").mkdir()
-    for name in ("join", "empty", "none", "joins"):
-        of_file = {"RDZV_JOIN_FILE": str(course.folder / name)}
-        course.run(f"worker --nnodes 5 --join-timeout 77 -- {name}.py --nnodes 3", of_file)
-        course.run(f"worker --nnodes 5 -- {name}.py", of_file | join)
-    for text in ("rdzv1-x", join_text(4)[:-3], join_text(4)[:-3] + "abc", registry_text()):
-        course.run("worker --nnodes 5 -- t.py", {"RDZV_JOIN": text})
-    course.run("worker --nnodes 5 --parent 4711 --log-level error --log-dir logs -- t.py", join)
-    course.run("worker --nnodes 5 -- bash t.py", join)
-    course.run("worker --nnodes 5 -- bash t.py", {"RDZV_JOIN": "rdzv1-x"})
-    course.run("worker --framework command --nnodes 5 -- bash t.py", join)
-    course.each(
-        """
-        worker --nnodes 5 -- bash t.py
-        worker --nnodes 5 -- t.py
-        worker --nnodes 5
-        worker t.py --nnodes 5
-        """
-    )
-    course.raises["run_agent"] = OSError(24, "Too many open files")
-    course.run("worker --nnodes 5 -- t.py", join)
-    course.raises["refuse_alone"] = RdzvError("nobody there")
-    course.run("worker --nnodes 5 -- t.py", join)
 
 
 def others(course: Course) -> None:
@@ -387,65 +250,8 @@ def denied(course: Course) -> None:
             course.run(f"status {run}")
 
 
-def completed(course: Course) -> None:
-    """What a shell completes: words, runs by their age, schedulers, frameworks, pages, files."""
-    shell = ShellComplete(main, {}, "rdzv", VARIABLE)
-    for line in (
-        *("", "s", "status ", "status v", "cancel ", "logs ", "replay ", "ui ", "drain "),
-        *("launch --sch", "launch --scheduler ", "launch --scheduler s", "launch --framework "),
-        *("launch -- ", "launch --nnodes 2 ", "schedulers check ", "docs c", "token "),
-        *("status --state-dir nowhere ", "prune ", "tenant ", "logs x --level ", "completion "),
-        *("token view ", "restart ", "token metrics l"),
-    ):
-        *words, last = line.split(" ")
-        found = shell.get_completions(words, last)
-        hidden = () if words else OF_FEATURES
-        shown = [f"{one.type}:{one.value}" for one in found if one.value not in hidden]
-        course.add(f"{line!r} {shown}")
-
-
-class _Full:
-    """A stream on a full disk."""
-
-    def write(self, text: str) -> int:
-        raise OSError(28, "No space left on device")
-
-
-@pytest.mark.parametrize("fd", [1, 2])
-@pytest.mark.parametrize("raises", [True, False])
-def test_a_standard_stream_that_fails_leads_to_nowhere(
-    monkeypatch: pytest.MonkeyPatch, fd: int, *, raises: bool
-) -> None:
-    """A launch goes on and says so where it can; other commands end with the stream's name."""
-    calls: list[Any] = []
-
-    def noted(name: str) -> Callable[..., int]:
-        def call(*given: Any) -> int:
-            calls.append((name, *given))
-            return 9
-
-        return call
-
-    for name in ("open", "dup2", "close", "write"):
-        monkeypatch.setattr(os, name, noted(name))
-    kind = streams._NamedStream if raises else streams._EnduringStream
-    stream = kind(cast(Any, _Full()), fd)
-    if raises:
-        with pytest.raises(OSError, match="No space left on device: 'standard output'"):
-            stream.write("no")
-    else:
-        assert stream.write("no") == 2
-    assert calls[:3] == [("open", os.devnull, os.O_WRONLY), ("dup2", 9, fd), ("close", 9)]
-    words = b"rdzv: standard output cannot be written: No space left on device; the run continues\n"
-    assert calls[3:] == ([("write", 2, words)] if fd == 1 and not raises else [])
-
-
 COURSES: dict[str, Callable[[Course], None]] = {
-    one.__name__: one
-    for one in (
-        *(shown, logs, pruned, tokens, tenants, pages),
-        *(launches, symmetric, workers, others, denied, completed),
-    )
+    one.__name__: one for one in (shown, logs, tokens, pages, launches, others, denied)
 }
 
 
