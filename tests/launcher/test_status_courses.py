@@ -11,16 +11,13 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from launcher.show import checks as checks_module
 from launcher.show import epochs, run_list, status
-from launcher.show.variables import show_environment
 from launcher.state.state_dir import StateDir
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.errors import Unavailable
@@ -41,7 +38,7 @@ from tests.launcher.command import record_of
 from tests.launcher.drive import slot
 from tests.launcher.drive import status as stands
 from tests.support.courses import Told, lines_in, text_of
-from tests.support.written import Registry, Written
+from tests.support.written import Registry
 from tests.ui.test_asked import table
 
 KNOWN = Path(__file__).with_name("status.txt")
@@ -147,19 +144,13 @@ class Course:
         for name in ("COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE"):
             patch.delenv(name, raising=False)
         patch.setattr(status, "declared", tuple)
-        for module in (checks_module, run_list, status, epochs):
+        for module in (run_list, status, epochs):
             self.folds(module)
 
     def folds(self, module: Any) -> None:
         """The lines of this module are folded at `width`."""
         if hasattr(module, "width_of"):
             self.patch.setattr(module, "width_of", lambda _: self.width)
-
-    def answers(self, **more: Written) -> None:
-        """As `GET_report=...`, of this run."""
-        for name, answer in more.items():
-            method, _, what = name.partition("_")
-            self.registry.answers[f"{method} {RUN}" + (f"/{what}" if what else "")] = answer
 
     def keep(self, name: str, value: Any) -> None:
         """Its launcher keeps this."""
@@ -185,63 +176,6 @@ class Course:
 
 
 GONE = Unavailable("nobody answers there")
-
-
-def checks(made: Course) -> None:
-    """Of the registry, narrow and wide; kept; not at all."""
-    asker, root = made.asker, made.asker.root
-    made.answers(GET_report=REPORT)
-    for made.width in (None, 58):
-        asker.asks("checks", checks_module.show_checks(root, "llama", as_json=False))
-    asker.asks("matrix", checks_module.show_matrix(root, "llama", None, as_json=False))
-    many = [replace(FINDINGS[1], slot=n, value=f"{n} MiB") for n in range(29)]
-    odd = [replace(FINDINGS[3], level="warn", slot=n, cause=f"alone {n}") for n in range(11)]
-    crowd = REPORT.model_copy(update={"findings": [*many, *FINDINGS, *odd], "rounds": []})
-    for lasts in (True, False):
-        asker.tell(f"failed {lasts}", "\n".join(checks_module.lines_of(crowd, lasts=lasts)[-4:]))
-        asker.tell(f"starts {lasts}", "\n".join(checks_module.warning_lines(REPORT, lasts=lasts)))
-    made.answers(GET_report=RunReport(run="llama"))
-    asker.asks("checks", checks_module.show_checks(root, "llama", as_json=False))
-    asker.asks("matrix", checks_module.show_matrix(root, "llama", None, as_json=False))
-    made.answers(GET_report=GONE)
-    asker.asks("checks", checks_module.show_checks(root, "llama", as_json=False))
-    made.keep("report.json", REPORT.model_copy(update={"findings": FINDINGS[:1]}))
-    asker.asks("checks", checks_module.show_checks(root, "llama", as_json=False))
-    asker.asks("another run", checks_module.show_checks(root, "lama", as_json=False))
-    made.check_who_asked()
-
-
-def its_variables(made: Course) -> None:
-    """What the program of each node is given: of the registry, kept, with restarts and without."""
-    asker, root = made.asker, made.asker.root
-    sealed = table()
-
-    first: list[str] = []
-
-    def ask(rank: int) -> None:
-        """Only lines that no answer before it had."""
-        begin = len(asker.lines)
-        asker.asks(f"node {rank}", show_environment(root, "llama", rank, as_json=False))
-        new = [line for line in asker.lines[begin + 1 :] if line not in first]
-        asker.lines[begin + 1 :] = new
-        first.extend(new)
-
-    made.registry.answers[f"GET {RUN}/tables/{sealed.digest()}"] = sealed
-    made.registry.answers[f"GET {RUN}"] = RUNNING
-    ask(1)
-    ask(3)
-    unsealed = RUNNING.model_copy(update={"digest": "", "reason": "they gather"})
-    made.registry.answers[f"GET {RUN}"] = unsealed
-    ask(0)
-    made.keep("table.json", sealed)
-    ask(0)
-    made.keep("status.json", RUNNING.model_copy(update={"ended": ENDS[:1], "restarts": 4}))
-    ask(0)
-    made.registry.answers[f"GET {RUN}"] = unsealed.model_copy(update={"ended": []})
-    ask(2)
-    made.registry.answers[f"GET {RUN}"] = GONE
-    ask(2)
-    made.check_who_asked()
 
 
 def how_it_stands(made: Course) -> None:
@@ -337,7 +271,7 @@ def all_runs(made: Course) -> None:
 
 
 COURSES: dict[str, Callable[[], Told]] = {
-    one.__name__: driven(Course, one) for one in (checks, its_variables, how_it_stands, all_runs)
+    one.__name__: driven(Course, one) for one in (how_it_stands, all_runs)
 }
 
 
