@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
-import signal
 import socket
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from types import SimpleNamespace
@@ -16,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.torchrun.handling import Made, ended, free_port, in_thread, making, started, until
+from tests.torchrun.handling import Made, ended, free_port, in_thread, making, started
 
 pytestmark = pytest.mark.frameworks  # torch takes its time to import
 
@@ -116,26 +112,3 @@ def test_ranks_are_those_that_torchs_agents_agree_on(nodes: list[tuple[int, str]
     expected = [ranks(common, node) for node in range(len(nodes))]
     tables = [TableStore(nodes, lambda _: None) for _ in nodes]
     assert [ranks(store, node) for node, store in enumerate(tables)] == expected
-
-
-def test_a_fence_that_is_not_renewed_ends_the_workers(make: Callable[..., Made]) -> None:
-    """Its helper stands still: another node may have taken this one's place."""
-    _, helper, _ = started(make)
-    worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    helper.say("may_run", until=time.monotonic() + 60)
-    helper.say("may_run", until=time.monotonic() + 0.3)
-    assert worker.wait(10) == -signal.SIGKILL
-
-
-def test_a_fence_that_is_renewed_ends_nothing(make: Callable[..., Made]) -> None:
-    handler, helper, _ = started(make)
-    worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    try:
-        helper.say("may_run", until=time.monotonic() + 0.5)
-        helper.say("may_run", until=time.monotonic() + 60)
-        until(lambda: handler._until > time.monotonic() + 30)
-        time.sleep(0.7)
-        assert worker.poll() is None
-    finally:
-        worker.kill()
-        worker.wait()

@@ -130,61 +130,6 @@ def test_without_an_agent_the_number_of_processes_is_to_be_given(
         handler.next_rendezvous()
 
 
-def test_all_that_is_said_in_the_course_of_three_tables(
-    make: Callable[..., Made], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No two tables are alike: this node's rank, its processes, what is served and set differ."""
-    monkeypatch.setenv("KEPT", "mine")
-    monkeypatch.setattr("rdzv.torchrun._children", lambda: [7, 9])
-    monkeypatch.setattr(TCPStore, "made", made := list[Any]())
-    handler, helper = make(nproc=5, late=2.5)
-    assert helper.hear()["nodes"] == [1, 2]
-    assert (handler.num_nodes_waiting(), handler.is_closed()) == (0, False)
-
-    def table(processes: int, role: str, run_result: Any = None, **go: Any) -> Any:
-        def rendezvous(worker_group: Any) -> Any:
-            return handler.next_rendezvous()
-
-        spec = SimpleNamespace(local_world_size=str(processes), role=role)
-        thread, found = in_thread(lambda: rendezvous(SimpleNamespace(spec=spec)))
-        said = {"kind": "next", "processes": processes, "role": role, "failure": None}
-        assert helper.hear() == said
-        helper.go(**go)
-        ended(thread)
-        return found[0]
-
-    first, second = free_port(), free_port()
-    nodes = [[3, "a"], [4, "b"], [6, "a"]]
-    info = table(3, "a", node=0, port=first, nodes=nodes, variables={"KEPT": "1"})
-    assert (info.rank, info.world_size) == (0, 3)
-    assert made == [place := ("127.0.0.1", first, None, True, False, (IPV4, "127.0.0.1", first))]
-    assert json.loads(info.store.get("torchelastic/assigned_ranks/2")) == [7, 13, 3, 9]
-    assert (os.environ["KEPT"], handler._others) == ("1", {7, 9})
-    helper.say("stop")
-    until(lambda: handler.num_nodes_waiting() == 1)
-    monkeypatch.setattr("rdzv.torchrun._children", lambda: [9, 11])
-    info = table(4, "b", node=1, port=first, nodes=nodes[:2], variables={"NEW": "2"})
-    assert (info.rank, info.world_size, made) == (1, 2, [place])
-    assert (os.environ["KEPT"], os.environ["NEW"], handler._others) == ("mine", "2", {9, 11})
-    with socket.create_server(("127.0.0.1", first)):
-        pass
-    assert (handler.num_nodes_waiting(), handler.is_closed()) == (0, False)
-
-    info = table(3, "a", node=0, port=second, nodes=nodes, removed=["KEPT"])
-    assert [one[-1][-1] for one in made] == [first, second]
-    assert ("KEPT" in os.environ, "NEW" in os.environ) == (False, False)
-    handler.set_closed()
-    assert helper.hear() == {"kind": "failed", "failure": None}
-    thread, found = in_thread(handler.shutdown)
-    assert helper.hear() == {"kind": "failed", "failure": None}
-    assert os.environ.get("KEPT") is None  # until the others know
-    helper.say("over", code=81, message="")
-    ended(thread)
-    assert (found, os.environ["KEPT"], handler.is_closed()) == ([True], "mine", True)
-    with socket.create_server(("127.0.0.1", second)):
-        pass
-
-
 def test_a_torchrun_that_ends_while_it_waits_for_the_next_table_leaves(
     make: Callable[..., Made],
 ) -> None:
