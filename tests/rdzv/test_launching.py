@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import subprocess
@@ -20,7 +19,7 @@ from launcher.cli import launch as command
 from rdzv.arguments import FLAGS, option_words
 from rdzv.command import error_of
 from rdzv.run import state_home
-from tests.support.launching import environment, launching, processes_with, shell
+from tests.support.launching import environment, processes_with, shell
 from tests.support.nightly import but_at_night
 from tests.support.waiting import until
 from worker.program.state_home import usual_home as of_the_command
@@ -113,62 +112,6 @@ def test_variables_reach_the_programs_and_no_command_line_has_their_values(tmp_p
 
 
 @pytest.mark.real_time
-@pytest.mark.nightly
-def test_a_run_that_fails_has_its_exit_code_and_its_cause(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    Path("train.py").write_text("import os\nif os.environ['RANK'] == '1':\n    open('/nowhere')\n")
-    run = rdzv.launch("train.py", nnodes=1, nproc_per_node=2, framework="env")
-    result = run.wait()
-    assert (result.status, result.exit_code, result.exit_code_of) == ("failed", 1, "program")
-    assert (result.code, result.rank, result.node) == ("program_failed", 1, 0)
-    assert result.cause == "file_missing"
-    assert "No such file or directory: '/nowhere'" in result.message
-    assert result.tail[-1].startswith("FileNotFoundError")
-    assert Path(result.log).is_file()
-    assert result.details["last_words"] == f"{run.folder}/last-words"
-    with pytest.raises(rdzv.RunFailed, match="/nowhere") as raised:
-        run.wait(check=True)
-    assert (raised.value.exit_code, raised.value.result) == (1, result)
-    out, err = capfd.readouterr()
-    assert out == ""
-    assert "FileNotFoundError" in err  # what the programs print is on standard error
-
-
-@pytest.mark.real_time
-@pytest.mark.faults
-@pytest.mark.nightly
-def test_two_runs_at_once_and_one_is_cancelled_by_another_thread(tmp_path: Path) -> None:
-    go = until_file(tmp_path / "go")
-    quiet: Mapping[str, Any] = {"on_output": lambda _: None}
-    first, second = (rdzv.launch(go, **SH, rdzv_id=name, **quiet) for name in ("a", "b"))
-
-    async def follow() -> rdzv.Result:
-        waits = asyncio.create_task(asyncio.to_thread(first.wait))
-        await asyncio.to_thread(first.cancel, "enough")
-        return await waits
-
-    result = asyncio.run(follow())
-    assert (result.status, result.exit_code, result.code) == ("cancelled", 84, "cancelled")
-    assert "enough" in result.message
-    assert not second.done
-    (tmp_path / "go").touch()
-    assert second.wait(SECONDS).ok
-
-
-@pytest.mark.real_time
-@pytest.mark.nightly
-def test_an_exception_cancels_the_run_that_a_with_block_launched() -> None:
-    output: list[str] = []
-    run = rdzv.launch(shell("echo runs; exec sleep 99"), **SH, on_output=output.append)
-    until(lambda: {"[0] runs", "[1] runs"} <= set(output))
-    with pytest.raises(KeyError), run:
-        raise KeyError
-    assert run.done
-    assert "KeyError in the program that launched it" in run.wait().message
-
-
-@pytest.mark.real_time
 @pytest.mark.parametrize("seconds", but_at_night([0.0, 0.1, 0.3], 0.0))
 @pytest.mark.faults
 def test_a_run_is_cancelled_however_soon(seconds: float) -> None:
@@ -220,12 +163,6 @@ def test_a_launch_that_is_refused_says_what_the_command_says(
         rdzv.launch("train.py", nnodes=1, cwd="nowhere")
     assert capfd.readouterr() == ("", "")  # the exception has it all
     assert not list(state.glob("*"))
-
-
-def test_in_a_symmetric_start_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RDZV_TOKEN", "secret")
-    with pytest.raises(rdzv.RdzvError, match="RDZV_TOKEN is set"):
-        rdzv.launch("train.py")
 
 
 @pytest.mark.real_time
@@ -303,25 +240,6 @@ def test_no_run_outlives_the_process_that_launched_it(
 
 
 # ---- runs that others have launched -------------------------------------------------------------
-
-
-@pytest.mark.real_time
-@pytest.mark.nightly
-def test_a_run_that_another_process_launched_is_followed_and_cancelled(state: Path) -> None:
-    options = ("--nnodes", "2", "--framework", "command")
-    with launching(state, *options, command=shell("echo hi; sleep 99")) as launched:
-        launched.wait_for_phase("running")
-        run = rdzv.attach("r")
-        assert not run.done
-        assert (run.status().phase, len(run.table())) == ("running", 2)
-        until(lambda: list(run.logs(node=1)) == ["hi"])
-        with pytest.raises(TimeoutError):
-            run.wait(0.3)
-        run.cancel("from elsewhere")
-        result = run.wait(SECONDS)
-        assert launched.finish().code == result.exit_code == 84
-    assert "from elsewhere" in result.message
-    assert run.status().result == rdzv.attach("r").wait() == result
 
 
 def test_a_run_that_was_never_launched_is_not_found(state: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import stat
 import subprocess
@@ -303,23 +302,3 @@ def test_a_registry_that_comes_back_goes_on_being_read_and_a_second_launch_from_
 def kinds_with(kind: str, looker: Looker) -> list[str] | None:
     kinds = [event["kind"] for event in looker.state()["events"]]
     return kinds if kind in kinds else None
-
-
-@pytest.mark.nightly
-def test_a_registry_that_hangs_is_said_to_be_silent_until_it_is_back(
-    run: Launched, state: Path, tmp_path: Path
-) -> None:
-    with page_of(state) as page:
-        looker = page.looker()
-        looker.wait("running")
-        n = looker.state()["n"]
-        registry = run.child("_registry")
-        registry.send_signal(signal.SIGSTOP)
-        until(lambda: looker.state()["head"]["silent_seconds"])
-        registry.kill()
-        until(lambda: looker.state()["head"]["silent_seconds"] is None)
-        assert looker.state()["head"]["state"] == "running"
-        (tmp_path / "go").touch()
-        assert run.finish().code == 0
-        assert looker.wait("ok")["over"]
-        assert looker.state()["n"] > n
