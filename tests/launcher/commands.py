@@ -57,7 +57,6 @@ PLAIN = (
     *("worker.program.process.die_with_parent", "launcher.cli.endure_closed_streams"),
     *("launcher.cli.log_to_stderr", "launcher.cli.log_to_file", "launcher.cli.ui.begin_work"),
     *("launcher.cli.process.begin_work", "os.execv", "signal.pthread_sigmask"),
-    *("worker.offer.join_folder.take_join",),
 )
 SILENT = {
     *("hide_memory", "pthread_sigmask", "log_to_file", "die_with_parent", "begin_work"),
@@ -171,8 +170,6 @@ class Course:
         monkeypatch.setattr(module, name, later if is_async else called)
 
     def _answer(self, name: str) -> Any:
-        if name == "take_join":
-            return join_text(7)
         self._code = next(self._codes)
         return self._code
 

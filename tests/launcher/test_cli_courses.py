@@ -22,13 +22,6 @@ from tests.launcher.commands import PLACE, Course, join_text, registry_text, sec
 from tests.support.courses import lines_in, write_down
 
 KNOWN = Path(__file__).with_name("cli.txt")
-GROUP = {
-    "RDZV_TOKEN": group_token_text(secret_of(4)),
-    "NUM_NODES": "5",
-    "MASTER_ADDR": "10.4.0.9",
-    "RDZV_ID": "sym-3",
-}
-"""A symmetric start."""
 
 
 def shown(course: Course) -> None:
@@ -106,7 +99,7 @@ def logs(course: Course) -> None:
 
 def tokens(course: Course) -> None:
     """Each token is for whom it says, once and again."""
-    token = {"RDZV_TOKEN": GROUP["RDZV_TOKEN"]}
+    token = {"RDZV_TOKEN": group_token_text(secret_of(4))}
     (course.folder / "registry").write_text(f"{registry_text()}\n")
     named = {"RDZV_REGISTRY_FILE": str(course.folder / "registry")}
     course.run("token new")

@@ -104,7 +104,6 @@ class Course:
 
     def __init__(self, asker: Asking, patch: pytest.MonkeyPatch) -> None:
         self.asker, self.patch = asker, patch
-        self.now = 5_000.0
 
         def clock() -> float:
             with contextlib.suppress(RuntimeError):
@@ -114,7 +113,7 @@ class Course:
         times = SimpleNamespace(
             monotonic=clock,
             monotonic_ns=lambda: int(clock() * 1e9) + 1_000_000,
-            time=lambda: self.now + clock(),
+            time=lambda: 5_000.0 + clock(),
             gmtime=lambda: (2026, 11, 25, 14, 30, 0, 2, 329, 0),
             strftime=time.strftime,
         )
@@ -129,18 +128,15 @@ class Course:
             patch.setattr(f"{module_}.rdzv_version", lambda: "1.2.3")
         self.held: list[StateDir] = []
 
-    def run(self, name: str, launch: str = LAUNCH_ID, *, held: bool = True) -> StateDir:
-        """The folder of a run."""
-        state = StateDir(self.asker.root, name)
+    def run(self) -> StateDir:
+        """The folder of the run, whose launcher lives."""
+        state = StateDir(self.asker.root, RUN)
         state.acquire()
         place = RegistryPlace(("127.0.0.9",), 29_633)
         record = record_of(place, options=OPTIONS, nodes="3", host="login", started_at=4_500.0)
-        state.write_record(record.model_copy(update={"run": name, "launch_id": launch}))
+        state.write_record(record)
         state.secret(lambda: SECRET)
-        if held:
-            self.held.append(state)
-        else:
-            state.release()
+        self.held.append(state)
         return state
 
     def tell(self, mark: str, text: object) -> None:
@@ -215,7 +211,7 @@ ACTS: tuple[Any, ...] = (
 
 async def it_is_asked_everything(made: Course) -> None:
     """With acts while it lives, without once it was killed."""
-    state = made.run(RUN)
+    state = made.run()
 
     async def nothing(*_: Any) -> AsyncIterator[EventLine]:
         await asyncio.sleep(1e6)
