@@ -272,6 +272,18 @@ def test_a_stream_that_cannot_be_written_leads_to_nowhere_and_the_run_goes_on(
     assert there.stdout is None
 
 
+def test_what_leads_to_nowhere_takes_all_and_why_is_told_on_standard_error(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fd = os.open(tmp_path / "full", os.O_WRONLY | os.O_CREAT)
+    streams._lead_to_null(fd)
+    os.write(fd, b"lost")
+    os.close(fd)
+    assert (tmp_path / "full").read_bytes() == b""
+    streams._tell("the run continues")
+    assert capfd.readouterr() == ("", "rdzv: the run continues\n")
+
+
 # --- a standing registry ---
 
 
