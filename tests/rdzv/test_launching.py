@@ -242,15 +242,6 @@ def test_no_run_outlives_the_process_that_launched_it(
 # ---- runs that others have launched -------------------------------------------------------------
 
 
-def test_a_run_that_was_never_launched_is_not_found(state: Path) -> None:
-    for name in ("nosuch", "../s/nosuch", ""):
-        with pytest.raises(rdzv.RdzvError, match=f"looked in {state}") as raised:
-            rdzv.attach(name)
-        assert raised.value.exit_code == 64
-    with pytest.raises(rdzv.RdzvError, match=f"looked in {state}/other"):
-        rdzv.attach("nosuch", state_dir=state / "other")
-
-
 @pytest.mark.parametrize(
     "environ",
     [{"RDZV_STATE_DIR": "/a"}, {"XDG_STATE_HOME": "/b"}, {"RDZV_STATE_DIR": ""}, {}],

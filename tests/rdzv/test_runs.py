@@ -537,13 +537,16 @@ def test_who_attached_looks_now_and_then_and_not_beyond_its_time(
 def test_a_run_is_attached_to_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "s" / "r7").mkdir(parents=True)
-    with pytest.raises(rdzv.RdzvError, match=r"no run 'r7' was launched here \(looked in "):
+    where = rf"no run 'r7' was launched here \(looked in {tmp_path}/s"
+    with pytest.raises(rdzv.RdzvError, match=where) as raised:
         rdzv.attach("r7", state_dir="s")
+    assert raised.value.exit_code == 64
     (tmp_path / "s" / "r7" / "launch.json").touch()
     run = rdzv.attach("r7", state_dir="s")
     assert (run.name, run.folder, run._launcher) == ("r7", str(tmp_path / "s" / "r7"), None)
-    with pytest.raises(rdzv.RdzvError):
-        rdzv.attach("../s/r7", state_dir="s")
+    for name in ("../s/r7", ""):
+        with pytest.raises(rdzv.RdzvError):
+            rdzv.attach(name, state_dir="s")
     monkeypatch.setenv("RDZV_STATE_DIR", str(tmp_path / "s"))
     assert rdzv.attach("r7").folder == run.folder
 
