@@ -150,12 +150,6 @@ class Course:
             state.release()
 
 
-def course(drive: Callable[[Course], Any]) -> Callable[[], Told]:
-    """Give one that is asked by its name."""
-    what = drive.__name__.replace("_", " ")
-    return driven(Course, lambda made: made.asker.asks(what, drive(made)))
-
-
 def keys_of(*, acts: bool) -> Keys:
     """What a clerk hands out of the run."""
     keys = RunKeys(SECRET, RUN, LAUNCH_ID)
@@ -272,8 +266,10 @@ async def it_is_asked_everything(made: Course) -> None:
     await door.runs.close()
 
 
-ASKED = "it_is_asked_everything"
-COURSES: dict[str, Callable[[], Told]] = {ASKED: course(it_is_asked_everything)}
+ASKED = "it is asked everything"
+COURSES: dict[str, Callable[[], Told]] = {
+    ASKED: driven(Course, lambda made: made.asker.asks(ASKED, it_is_asked_everything(made)))
+}
 
 
 def test_what_the_page_is_answered() -> None:
