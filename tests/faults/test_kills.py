@@ -185,20 +185,6 @@ def test_a_killed_launcher_takes_the_run_with_it_after_the_go(phase: str, tmp_pa
     assert "SIGTERM" in "".join(logs)
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("who", ["agent", "registry"])
-def test_what_is_killed_after_the_result_leaves_the_result_as_it_was(
-    who: str, tmp_path: Path
-) -> None:
-    with standing_in("finished", tmp_path) as stage:
-        stage.victim(who).kill()
-        stage.let_go()
-        outcome = stage.launched.finish()
-        until(lambda: not stage.left())
-    assert outcome.code == 3
-    assert "node 0" in outcome.last_line
-
-
 @pytest.mark.netns
 def test_remote_nodes_end_at_once_when_the_launcher_is_killed(tmp_path: Path) -> None:
     with waiting_cluster(tmp_path) as run:

@@ -136,24 +136,6 @@ async def test_a_lost_answer_leaves_in_doubt_what_is_there(alone: Postgres) -> N
         await journal.close()
 
 
-async def test_an_event_that_nobody_waits_for_any_more_is_in_doubt_as_well(
-    alone: Postgres,
-) -> None:
-    async with Wire(alone.port) as wire:
-        journal = await opened(alone.dsn(port=wire.port))
-        wire.swallows = True
-        appending = asyncio.create_task(journal.append(records("r", 2)))
-        await wire.swallowed.wait()
-        appending.cancel()
-        following = asyncio.create_task(journal.append(records("r", 3)))
-        await asyncio.sleep(0.1)
-        wire.swallows = False
-        wire.cut()
-        assert kinds(await following) == [InDoubt]
-        assert await claimed_again(journal) == [1, 2]
-        await journal.close()
-
-
 async def test_a_lost_answer_to_a_claim_is_found_again(alone: Postgres) -> None:
     async with Wire(alone.port) as wire:
         journal = await PostgresJournal.open(alone.dsn(port=wire.port), ME)
@@ -207,23 +189,6 @@ async def test_while_the_standby_is_away_events_wait_and_beats_do_not(pair: Post
     pair.standbys[0].start()
     assert await appending == {}
     assert [record.number for record in await journal.read("r")] == [1, 2]
-    await journal.close()
-
-
-async def test_who_no_longer_waits_for_an_event_does_not_cancel_it(pair: Postgres) -> None:
-    journal = await opened(pair.dsn())
-    pair.standbys[0].stop()
-    first, second = (asyncio.create_task(journal.append(records("r", n))) for n in (2, 3))
-    await until_it_waits(pair)
-    for appending in (first, second):
-        appending.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await appending
-    await asyncio.sleep(0.3)
-    assert await is_waiting(pair)
-    pair.standbys[0].start()
-    assert await journal.append(records("r", 4)) == {}
-    assert [record.number for record in await journal.read("r")] == [1, 2, 3, 4]
     await journal.close()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,7 +35,6 @@ if restarts < 4 and rank == 1:
     fail(10 + restarts)
 while restarts < 4: time.sleep(0.02)
 """
-PAUSE = 4
 """Seconds: after the fourth quick failure, so long that nobody comes too late to see it."""
 
 
@@ -57,18 +55,6 @@ def test_an_exit_code_starts_all_programs_again(tmp_path: Path) -> None:
     until(lambda: not processes_with(str(tmp_path)))
 
 
-@pytest.mark.torch
-@pytest.mark.nightly
-def test_a_killed_worker_of_torchrun_starts_all_programs_again(tmp_path: Path) -> None:
-    """Its rank is known where it has lived for longer than a look at its environment takes."""
-    fails = "time.sleep(1); os.kill(os.getpid(), signal.SIGKILL)"
-    command = program(tmp_path, ONCE.format(fails=fails))
-    outcome = launch(tmp_path / "s", "--nnodes", "2", "--max-restarts", "1", command=command[1:])
-    assert outcome.code == 0, outcome.err
-    assert "failed: rank 1 ended with exit code 137 (signal 9, SIGKILL)" in outcome.last_line
-    assert starts_apart(tmp_path) == BOTH_TWICE
-
-
 def test_nothing_of_an_epoch_lives_when_the_next_one_starts(tmp_path: Path) -> None:
     """Node 0 is deaf to SIGTERM, and so is what it has started."""
     deaf = "hear(signal.SIGTERM)\nif epoch == 1 and rank == 0: os.fork()\n"
@@ -83,18 +69,6 @@ def test_nothing_of_an_epoch_lives_when_the_next_one_starts(tmp_path: Path) -> N
     assert again - told >= 1
 
 
-def test_what_fails_when_all_restarts_are_used_up_gives_the_exit_code(tmp_path: Path) -> None:
-    fails = 'until(f"start-{epoch}-0")\nsys.exit((10 + restarts) * rank)'
-    command = program(tmp_path, fails)
-    outcome = launch(tmp_path / "s", *COMMAND, "--max-restarts", "1", command=command)
-    assert outcome.code == 11, outcome.err
-    failed = f"node 1 ({socket.gethostname()}) failed: the program ended with exit code 11; "
-    assert failed in outcome.last_line
-    assert "; the only restart is used up; " in outcome.last_line
-    assert "exit code 11 (the program's)" in outcome.last_line
-    assert starts_apart(tmp_path) == BOTH_TWICE
-
-
 def test_all_programs_start_again_by_hand(tmp_path: Path) -> None:
     """Though they take longer to stop than other causes of a failure are waited for."""
     slow = "hear(signal.SIGTERM, lambda: (time.sleep(2.5), sys.exit(0)))\n"
@@ -107,27 +81,6 @@ def test_all_programs_start_again_by_hand(tmp_path: Path) -> None:
     assert outcome.last_line.startswith(OK.format("1 restart")), outcome.err
     assert starts_apart(tmp_path) == BOTH_TWICE
     assert [start.restarts for start in starts_in(tmp_path)] == [0] * 4
-
-
-@pytest.mark.nightly
-def test_a_syntax_error_is_not_tried_again(tmp_path: Path) -> None:
-    (tmp_path / "broken.py").write_text("this is no Python\n")
-    command = [sys.executable, str(tmp_path / "broken.py")]
-    outcome = launch(tmp_path / "s", *COMMAND, "--max-restarts", "3", command=command)
-    assert outcome.code == 1
-    words = "a SyntaxError does not pass by itself; it is not started again"
-    assert words in outcome.last_line
-    logs = (tmp_path / "s" / "r" / "logs").glob("node-*.log")
-    assert {log.name for log in logs} <= {"node-0.log", "node-1.log"}
-
-
-@pytest.mark.nightly
-def test_the_same_end_twice_is_the_last_one(tmp_path: Path) -> None:
-    command = program(tmp_path, 'sys.exit(f"no sample at step {restarts}")')
-    outcome = launch(tmp_path / "s", *COMMAND, "--max-restarts", "3", command=command)
-    assert outcome.code == 1, outcome.err
-    assert "it failed twice in the same way" in outcome.last_line
-    assert max(epoch for epoch, _ in starts_apart(tmp_path)) == 2
 
 
 # --- who is killed meanwhile ----------------------------------------------------------------------
@@ -149,22 +102,6 @@ def failed_and_held(launched: Launched, folder: Path) -> None:
     until(lambda: len(starts_in(folder)) == 2)
     (folder / "fail").touch()
     until(lambda: moments(folder, "SIGTERM-1-0"))
-
-
-@pytest.mark.nightly
-def test_a_registry_that_is_killed_while_a_failure_is_answered_goes_on(tmp_path: Path) -> None:
-    command = program(tmp_path, HELD, before="hear(signal.SIGTERM)\n")
-    options = (*COMMAND, "--max-restarts", "1", "--grace", "30")
-    with launching(tmp_path / "s", *options, command=command) as launched:
-        failed_and_held(launched, tmp_path)
-        launched.child("_registry").kill()
-        (tmp_path / "end").touch()
-        outcome = launched.finish()
-        kinds = [event["kind"] for event in launched.events()]
-    assert outcome.code == 0, outcome.err
-    assert outcome.last_line.startswith(OK.format("1 restart")), outcome.err
-    assert starts_apart(tmp_path) == BOTH_TWICE
-    assert (kinds.count("joined"), kinds.count("restarted"), kinds.count("lost")) == (2, 1, 0)
 
 
 def test_a_registry_that_is_killed_before_it_hears_of_the_failure_goes_on(tmp_path: Path) -> None:
@@ -194,23 +131,6 @@ def in_the_fourth_pause(launched: Launched) -> None:
 FIVE = [(epoch, rank) for epoch in range(1, 6) for rank in (0, 1)]
 
 
-@pytest.mark.nightly
-def test_a_registry_that_is_killed_in_a_pause_keeps_it(tmp_path: Path) -> None:
-    command = program(tmp_path, FIVE_TIMES)
-    with launching(tmp_path / "s", *COMMAND, "--max-restarts", "4", command=command) as launched:
-        in_the_fourth_pause(launched)
-        launched.child("_registry").kill()
-        outcome = launched.finish()
-        [again] = [event for event in launched.events() if event["kind"] == "restarted"]
-    assert outcome.code == 0, outcome.err
-    assert outcome.last_line.startswith(OK.format("4 restarts")), outcome.err
-    assert again["phase"] == "restarting"
-    assert starts_apart(tmp_path) == FIVE
-    waited = starts_in(tmp_path)[-1].at - moments(tmp_path, "failed-4")[0]
-    print(f"failure -> next start, with a pause of {PAUSE} s: {waited:.1f} s")
-    assert waited >= PAUSE
-
-
 def test_a_launcher_that_is_killed_in_a_pause_is_resumed_by_the_same_command(
     tmp_path: Path,
 ) -> None:
@@ -229,20 +149,6 @@ def test_a_launcher_that_is_killed_in_a_pause_is_resumed_by_the_same_command(
     after = starts_apart(tmp_path)[len(before) :]
     assert [rank for _, rank in after] == [0, 1]
     assert [start.restarts for start in starts_in(tmp_path)[-2:]] == [4, 4]
-
-
-@pytest.mark.nightly
-def test_a_launcher_that_is_killed_in_a_second_epoch_takes_the_run_with_it(tmp_path: Path) -> None:
-    command = program(tmp_path, ONCE.format(fails="fail(3)") + WAITS)
-    with launching(tmp_path / "s", *COMMAND, "--max-restarts", "3", command=command) as launched:
-        until(lambda: starts_apart(tmp_path) == BOTH_TWICE)
-        launched.wait_for_phase("running")
-        launched.process.kill()
-        launched.process.wait()
-        until(lambda: not processes_with(str(tmp_path)))
-    assert starts_apart(tmp_path) == BOTH_TWICE
-    logs = [log.read_text() for log in (launched.folder / "logs").glob("agent-*.log")]
-    assert "SIGTERM" in "".join(logs)
 
 
 # --- a journal without room -----------------------------------------------------------------------

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 import re
-import shutil
-import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
-from rendezvous.compat import timeout
 from rendezvous.registry.commits import PATIENCE_SECONDS, PROBE_SECONDS
 from rendezvous.wire.errors import ExitCode
-from tests.support.disks import fill, small_disk
 from tests.support.drill import LIMIT_SECONDS, Drill
 from tests.support.launching import rdzv
-from tests.support.missing import give_up
 from tests.support.nightly import at_night
 from tests.support.standing import check_journal
-from tests.support.standing_world import REPLICAS, world
+from tests.support.standing_world import world
 
 pytestmark = [pytest.mark.faults, pytest.mark.real_time, pytest.mark.timeout(240)]
 
@@ -30,7 +23,6 @@ SEEN_SECONDS = PATIENCE_SECONDS + PROBE_SECONDS
 """A replica without runs knows it by then, and by its next beat."""
 WHY = "none of its standbys confirms one"
 NOT_READY = re.compile(rf"the registry's database has acknowledged no commit for \d+ s: {WHY}")
-FULL = re.compile(r"the registry's database has acknowledged no commit for \d+ s: its disk is full")
 UNCONFIRMED = f"the registry's database acknowledges no commit: {WHY}"
 
 
@@ -73,38 +65,3 @@ async def test_with_all_standbys_away_it_is_said_everywhere_and_nothing_is_lost(
             await drill.finish(running)
             await drill.finish(starting)
         await check_journal(w.primary, w.database, ["running", starting.run])
-
-
-@pytest.mark.parametrize("full", [5.0, at_night(30.0)])
-async def test_so_it_is_where_the_database_has_no_room(full: float) -> None:
-    if os.geteuid() != 0:
-        give_up("a small disk needs root")
-    with tempfile.TemporaryDirectory(prefix="rdzv-disk-") as name, contextlib.ExitStack() as undo:
-        folder = Path(name)  # not one of pytest's: the engine's user does not get there
-        folder.chmod(0o755)
-        disk = undo.enter_context(small_disk(folder / "small"))
-        inner = disk / "space"
-        inner.mkdir()
-        shutil.chown(inner, "postgres")
-        async with world(folder, standbys=0, tablespace=inner) as w:
-            drill = undo.enter_context(Drill(w, folder / "state"))
-            running = await drill.begin_and_run("running")
-            await drill.until_all(ready=True, seconds=LIMIT_SECONDS)
-            filler = await asyncio.to_thread(fill, disk)
-            starting = drill.begin("starting")
-            async with timeout(LIMIT_SECONDS):
-                while not any(said := [await drill.readiness(one) for one in range(REPLICAS)]):
-                    await asyncio.sleep(0.1)
-            assert [one for one in said if one and not FULL.fullmatch(one)] == []
-            await asyncio.sleep(full)
-            assert max(await drill.measured("rdzv_commit_wait_seconds")) > PATIENCE_SECONDS
-            assert max(await drill.measured("rdzv_journal_errors_total")) > 0
-            if full > 20:
-                outcome = await asyncio.to_thread(drill.begin("refused").finish)
-                assert outcome.code == ExitCode.REGISTRY_LOST
-                assert "its disk is full" in outcome.last_line
-            filler.unlink()
-            await drill.until_all(ready=True, seconds=5)
-            await drill.finish(running)
-            await drill.finish(starting)
-            await check_journal(w.primary, w.database, ["running", starting.run])

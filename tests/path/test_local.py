@@ -136,21 +136,6 @@ def test_a_failing_node_stops_the_others_and_is_named_and_the_run_can_be_replaye
 
 
 @pytest.mark.nightly
-def test_a_run_id_that_is_used_again_has_logs_of_its_own(tmp_path: Path) -> None:
-    for number in (1, 2, 3):
-        outcome = launch(tmp_path, *TWO, command=shell(f"echo launch {number}"))
-        assert outcome.err.startswith("rdzv: launching run 'r' on 2 nodes")
-    shown = rdzv(tmp_path, "logs", "r")
-    assert [line for line in shown.splitlines() if line.startswith("launch")] == ["launch 3"] * 2
-    assert (tmp_path / "r" / "former-logs" / "node-1.log").read_text() == "launch 2\n"
-    for name in ("agent-0.log", "registry.log"):
-        for folder in ("logs", "former-logs"):
-            assert (tmp_path / "r" / folder / name).read_text().count("run 'r'") > 0
-    joined = (tmp_path / "r" / "logs" / "agent-0.log").read_text().count(" joined run 'r'")
-    assert joined == 1
-
-
-@pytest.mark.nightly
 def test_a_log_folder_of_the_users_goes_on_behind_a_line(tmp_path: Path) -> None:
     folder = tmp_path / "theirs"
     for number in (1, 2):
@@ -176,24 +161,6 @@ def test_a_signal_ends_everything_in_order(tmp_path: Path) -> None:
 
 
 # The registry
-
-
-@pytest.mark.faults
-@pytest.mark.nightly
-def test_a_registry_killed_while_training_comes_back_and_disturbs_nobody(tmp_path: Path) -> None:
-    script = f"echo start; {until_end(tmp_path)}; echo end"
-    with launching(tmp_path / "s", *TWO, "--json", command=shell(script)) as launched:
-        launched.wait_for_phase("running")
-        launched.child("_registry").kill()
-        launched.wait_for("restarted")
-        (tmp_path / "end").touch()
-        outcome = launched.finish()
-    assert outcome.code == 0, outcome.err
-    said = [line for line in outcome.err.splitlines() if line.startswith("[")]
-    assert sorted(said) == ["[0] end", "[0] start", "[1] end", "[1] start"]
-    for events in (launched.events(), [json.loads(line) for line in outcome.out.splitlines()]):
-        kinds = [event["kind"] for event in events]
-        assert [kinds.count(k) for k in ("joined", "acked", "restarted", "left")] == [2, 2, 1, 2]
 
 
 @contextlib.contextmanager

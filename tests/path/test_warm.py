@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from tests.path.test_hook import WHERE, seen
-from tests.support.launching import RDZV, Launched, launch, launching, lives, rdzv
+from tests.support.launching import RDZV, Launched, launching, lives, rdzv
 from tests.support.waiting import until
 from worker.contracts.framework import PROGRAMS
 
@@ -113,42 +113,3 @@ def forked(launched: Launched) -> list[int]:
             if script in words and RDZV not in words and process.pid != os.getpid():
                 found.append(process.pid)
     return found
-
-
-@pytest.mark.nightly
-def test_a_first_start_that_fails_is_repeated_cold_and_not_counted(tmp_path: Path) -> None:
-    """As it may be the fork that the program cannot bear; how it fails then, it fails."""
-    (tmp_path / "train.py").write_text(
-        "import os, sys, time\nepoch = os.environ['RDZV_EPOCH']\n"
-        "print(epoch, os.environ['RDZV_RESTARTS'], flush=True)\n"
-        "time.sleep(0.5)\nsys.exit({'1': 3, '2': int(sys.argv[1])}[epoch])\n"
-    )
-    for number, code in enumerate((0, 4)):
-        command = [str(tmp_path / "train.py"), f"{code}"]
-        state = tmp_path / f"s{number}"
-        outcome = launch(state, "--nnodes", "1", "--warm", "on", command=command)
-        assert (outcome.code, outcome.out) == (code, "1 0\n2 0\n"), outcome.err
-        assert "failed within 10 s of a warm start; starting again with --warm off" in outcome.err
-
-
-@pytest.mark.nightly
-def test_a_node_that_cannot_fork_says_why_and_starts_cold(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text("import os\nprint('parent', os.getppid())\n")
-    size = ("--nnodes", "1", "--warm", "on", "--warm-import", "no_such_module")
-    outcome = launch(tmp_path / "s", *size, command=[str(tmp_path / "train.py")])
-    assert outcome.code == 0, outcome.err
-    assert outcome.out.startswith("parent")
-    assert (
-        "--warm on: this node starts its processes as with --warm off: the import of "
-        "no_such_module failed with ModuleNotFoundError"
-    ) in outcome.err
-
-
-def test_what_torchrun_would_do_more_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "train.py").touch()
-    command = [str(tmp_path / "train.py")]
-    outcome = launch(
-        tmp_path / "s", "--nnodes", "1", "--warm", "on", "--framework", "env", command=command
-    )
-    assert outcome.code == 64
-    assert "--framework env does not start its processes by torchrun" in outcome.err

@@ -6,7 +6,6 @@ import asyncio
 import copy
 import gzip
 import json
-import random
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +19,14 @@ from rendezvous.serving.connection import Connection
 from rendezvous.serving.limiter import Pace, Strangers
 from rendezvous.talk.credentials import SERVER_NAME, Credential, parse_credential
 from rendezvous.wire.errors import InternalError, Unavailable
-from rendezvous.wire.reports import AckReport, ExitReport, ProgressReport
+from rendezvous.wire.reports import AckReport, ExitReport
 from rendezvous.wire.run import Phase
 from rendezvous.wire.table import EndpointTable, canonical_json
 from rendezvous.wire.verify import ProbeReport
 from rendezvous.wire.watch import NodeView
 from tests.support.driver import make_probe, make_refusal
 from tests.support.exposition import parsed, value
-from tests.support.mangle import CANARY, mangled
+from tests.support.mangle import CANARY
 from tests.support.registry import Launch, is_waiting
 from tests.support.served import OPERATOR, Answer, FakeClock, Served, ask, serving
 from tests.support.virtual_time import run_virtually
@@ -541,39 +540,6 @@ async def test_of_a_key_that_stands_twice_the_last_one_counts_and_new_ones_are_i
     status = await door.served.service.status(door.served.host(door.launch))
     assert status.slots[0].hostname == "last"
     assert (await door.report(0, {"kind": "leave", "colour": 1})).status == 200
-
-
-async def test_mangled_requests_never_break_the_registry(served: Served) -> None:
-    """Six hundred requests, each nearly right."""
-    door = Door(served)
-    await door.create()
-    await door.join(0)
-    dice, keys = random.Random(7), door.launch.keys
-    reports = (
-        make_probe(1, 0, [1]),
-        AckReport(epoch=1, digest="0" * 64),
-        ProgressReport(epoch=1, words="x"),
-        ExitReport(epoch=1, exit_code=1, tail=["x"], rank=3),
-    )
-    good: list[tuple[str, str, Any, Any]] = [
-        ("POST", "/nodes", door.launch.token(0), JOIN),
-        ("POST", "/slots/1", keys.admin, {"generation": 1, "state": "queued", "name": "w"}),
-        ("PUT", "", OPERATOR, SPEC),
-        *(("POST", "/nodes/0/reports", door.nodes[0], r.model_dump(mode="json")) for r in reports),
-    ]
-    statuses: set[int] = set()
-    for number in range(600):
-        method, path, shown, body = dice.choice(good)
-        text = json.dumps(mangled(dice, body)).encode()
-        if dice.random() < 0.1:
-            cut = dice.randrange(len(text))
-            text = text[:cut] + bytes([dice.randrange(256)]) + text[cut + dice.randrange(2) :]
-        source = f"10.1.{number // 250}.{number % 250}"
-        answer = await ask(door.app, method, f"/v1/runs/demo{path}", shown, text, source=source)
-        statuses.add(answer.status)
-        assert answer.status < 500, text
-    assert {200, 400} <= statuses
-    assert served.is_alive
 
 
 async def test_a_join_that_is_refused_for_good_is_told_to_the_people(door: Door) -> None:

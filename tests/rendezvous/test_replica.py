@@ -428,20 +428,6 @@ async def test_while_no_commit_is_acknowledged_nothing_is_decided_and_it_is_said
 
 
 @virtually
-async def test_a_full_disk_is_the_same(cluster: Cluster) -> None:
-    await cluster.bring_to_running(at="b")
-    b = cluster.all["b"]
-    cluster.engine.is_full = True
-    await asyncio.sleep(9.0)
-    with pytest.raises(Unavailable, match="has acknowledged no commit"):
-        b.replica.check_ready()
-    assert b.service.counters["journal_errors"] > 5
-    cluster.engine.is_full = False
-    await asyncio.sleep(1.0)
-    b.replica.check_ready()
-
-
-@virtually
 async def test_the_time_of_a_run_goes_on_at_whoever_has_it_next(cluster: Cluster) -> None:
     await cluster.bring_to_running(at="b")
     loop, began = asyncio.get_running_loop(), asyncio.get_running_loop().time()

@@ -343,22 +343,6 @@ async def test_a_run_that_is_made_again_in_the_moment_of_its_removal_is_kept(
     assert await served.is_what_the_journal_says(NEXT)
 
 
-async def test_waiting_requests_end_when_the_registry_closes(served: Served) -> None:
-    status = await served.create(DEMO)
-    host = served.host(DEMO)
-    waiting = [
-        served.watch(DEMO, after=host.news_seq),
-        asyncio.create_task(served.service.wait_status(host, status.version, 25)),
-    ]
-    stream = asyncio.create_task(served.service.event_lines(host, 1))
-    await asyncio.sleep(0)
-    served.service.closing.set()
-    for late in (*waiting, served.join(DEMO, 0), served.service.watch(host, 99)):
-        with pytest.raises(Unavailable, match="the registry is closing"):
-            await asyncio.wait_for(late, 20)
-    assert await stream is None
-
-
 async def test_who_has_not_heard_how_the_run_ended_is_known(served: Served) -> None:
     await served.create(DEMO, 5, managed=False)
     await served.join(DEMO, 0)
