@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -60,20 +59,6 @@ class TestAgents(NodeLoss):
         return Agents()
 
 
-@pytest.mark.nightly
-def test_who_was_lost_and_how_many_replacements_are_left_is_shown(tmp_path: Path) -> None:
-    nodes = Agents()
-    with nodes.running(tmp_path, "--standby", "1") as launched:
-        nodes.kill(1)
-        started(tmp_path, 6)
-        status = rdzv(tmp_path / "s", "status", "r")
-        until(lambda: "standby" in rdzv(tmp_path / "s", "status", "r"))  # slot 1 has come again
-        end(tmp_path)
-        outcome = launched.finish()
-    assert "1 of 3 replacements used" in status
-    assert f"node 1 ({socket.gethostname()}) was lost" in outcome.last_line
-
-
 def test_a_run_that_may_shrink_goes_on_with_those_that_are_left(tmp_path: Path) -> None:
     command = program(tmp_path, WAITS)
     options = ("--nnodes", "2:3", "--framework", "command", "--on-node-loss", "shrink")
@@ -85,31 +70,6 @@ def test_a_run_that_may_shrink_goes_on_with_those_that_are_left(tmp_path: Path) 
         outcome = launched.finish()
     assert outcome.code == 0, outcome.err
     assert epochs_of(starts_apart(tmp_path)) == [*THREE, (2, 0), (2, 1)]
-
-
-@pytest.mark.nightly
-def test_replacements_end_and_the_last_line_says_so(tmp_path: Path) -> None:
-    command = program(tmp_path, WAITS)
-    options = ("--nnodes", "2", *REPLACE, "--max-replacements", "1")
-    with launching(tmp_path / "s", *options, command=command) as launched:
-        started(tmp_path, 2)
-        kill(launched, 1)
-        started(tmp_path, 4)
-        kill(launched, 1)
-        outcome = launched.finish()
-    assert outcome.code == 86, outcome.err
-    assert "replacement 1 of 1 is used up" in outcome.last_line
-
-
-@pytest.mark.nightly
-def test_the_launchers_own_node_ends_the_run(tmp_path: Path) -> None:
-    command = program(tmp_path, WAITS)
-    with launching(tmp_path / "s", "--nnodes", "2", *REPLACE, command=command) as launched:
-        started(tmp_path, 2)
-        kill(launched, 0)
-        outcome = launched.finish()
-    assert outcome.code == 86, outcome.err
-    assert "the node of slot 0 is the launcher's own" in outcome.last_line
 
 
 @pytest.mark.nightly
@@ -155,22 +115,3 @@ def test_a_node_that_is_drained_is_replaced_before_it_goes(tmp_path: Path) -> No
     assert outcome.code == 0, outcome.err
     assert epochs_of(starts_apart(tmp_path)) == [(1, 0), (1, 1), (2, 0), (2, 1)]
     assert "leaves the run: drained" in outcome.last_line
-
-
-@pytest.mark.nightly
-def test_a_loss_uses_no_restart(tmp_path: Path) -> None:
-    """Nor does a program that fails of it."""
-    fails = 'if rank == 0 and restarts == 0 and (folder / "fail").exists(): fail(3)\n'
-    body = f'while not (folder / f"end-{{epoch}}").exists():\n    time.sleep(0.02)\n    {fails}'
-    command = program(tmp_path, body)
-    options = ("--nnodes", "2", *REPLACE, "--max-restarts", "1")
-    with launching(tmp_path / "s", *options, command=command) as launched:
-        started(tmp_path, 2)
-        kill(launched, 1)
-        started(tmp_path, 4)
-        (tmp_path / "fail").touch()
-        started(tmp_path, 6)
-        end(tmp_path)
-        outcome = launched.finish()
-    assert outcome.code == 0, outcome.err
-    assert outcome.last_line.startswith("rdzv: run 'r' ok after 1 restart and 1 replacement")

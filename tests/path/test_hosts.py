@@ -74,36 +74,6 @@ def nodes(lab: Lab, folder: Path) -> Iterator[Nodes]:
         yield Nodes(lab, folder)
 
 
-def slurm(rank: int, names: str) -> dict[str, str]:
-    """Inside srun, on one of three nodes."""
-    return env.SRUN | {
-        "SLURMD_NODENAME": f"c0{rank + 1}",
-        "SLURM_JOB_NODELIST": names,
-        "SLURM_JOB_NUM_NODES": "3",
-        "SLURM_NODEID": str(rank),
-        "SLURM_PROCID": str(rank),
-        "SLURM_STEP_NODELIST": names,
-        "SLURM_STEP_NUM_NODES": "3",
-        "SLURM_STEP_TASKS_PER_NODE": "1(x3)",
-    }
-
-
-@pytest.mark.nightly
-def test_the_tasks_of_a_slurm_step_meet_on_its_first_node(tmp_path: Path) -> None:
-    with nodes(Lab(["c01", "c02", "c03"]), tmp_path) as run:
-        first, *others = run.lab.hosts
-        # As Debian has it: to itself the first node is 127.0.1.1, and its name says nothing more.
-        names = first.hosts_file.read_text()
-        first.hosts_file.write_text(f"{names}127.0.1.1 c01\n")
-        for host in others:
-            host.hosts_file.write_text(f"{names}{first.address} c01\n")
-        for rank in (2, 0, 1):
-            run.start(run.lab.hosts[rank], slurm(rank, "c[01-03]"))
-        expected = [f"{rank} 3 {first.address} slurm-418213-0" for rank in range(3)]
-        assert run.told() == expected
-        assert "node 2 of 3, node 0 at c01, run 'slurm-418213-0' (by Slurm" in run.said(2)
-
-
 def pod(index: int, size: int) -> dict[str, str]:
     own = {"JOB_COMPLETION_INDEX": str(index), "HOSTNAME": f"train-{index}"}
     return env.INDEXED_JOB | own | {"NUM_NODES": str(size)}

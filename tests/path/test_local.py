@@ -17,7 +17,6 @@ import pytest
 from tests.support.launching import (
     RDZV,
     Launched,
-    Outcome,
     environment,
     launch,
     launching,
@@ -209,26 +208,6 @@ def test_a_standing_registry_serves_launches_at_once_and_says_when_it_takes_no_m
     assert refused.code == 1
     assert "cannot take another run" in refused.last_line
     assert "has not created the run yet" not in refused.err
-
-
-@pytest.mark.nightly
-def test_a_team_launches_at_a_standing_registry_in_its_name_space_alone(tmp_path: Path) -> None:
-    with standing_registry(tmp_path / "serve") as operator:
-        add = [RDZV, "tenant", "add", "vision", "--prefix", "vision-", "--max-nodes", "2"]
-        word = subprocess.check_output(add, env=environment(tmp_path) | operator, text=True)
-        team = {"RDZV_REGISTRY": word.strip()}
-
-        def ended(run: str, nodes: str = "2") -> Outcome:
-            command, options = shell("true"), ("--nnodes", nodes, *COMMAND)
-            with launching(tmp_path / run, *options, command=command, run=run, env=team) as it:
-                return it.finish()
-
-        assert ended("vision-a").code == 0
-        foreign, large = ended("r"), ended("vision-b", "3")
-    assert foreign.code == 77
-    assert "can only make runs whose ID begins with 'vision-'" in foreign.last_line
-    assert large.code == 1
-    assert "its limit is 2" in large.last_line
 
 
 # What is said, and to whom

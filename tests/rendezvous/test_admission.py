@@ -210,27 +210,23 @@ def test_of_two_nodes_with_different_commands_both_are_named_and_nobody_is_blame
     assert "the same COMMAND, or allow the difference with --any-command" in refused.value.hint
 
 
-def test_one_node_against_the_rest_is_named_alone() -> None:
+@pytest.mark.parametrize(
+    ("others", "own", "word", "those"),
+    [(2, "t a b", 3, "slot 0 (host0) and 1 other"), (3, "t b", 2, "slot 0 (host0) and 2 others")],
+)
+def test_one_node_against_the_rest_is_named_alone(
+    others: int, own: str, word: int, those: str
+) -> None:
     drive = Drive(make_spec(4))
-    drive.join(0, job=command("t", "a"))
-    drive.join(1, job=command("t", "a"))
+    for slot in range(others):
+        drive.join(slot, job=command("t", "a"))
     with pytest.raises(Mismatch) as refused:
-        drive.join(3, job=command("t", "a", "b"))
-    assert (drive.result.slot, drive.result.command_word, drive.result.code) == (3, 3, "mismatch")
+        drive.join(3, job=command(*own.split()))
+    assert (drive.result.slot, drive.result.command_word) == (3, word)
+    assert drive.result.code == "mismatch"
     assert refused.value.message == (
-        "slot 3 (host3) would run a different COMMAND: word 3 differs from that of slot 0 "
-        "(host0) and 1 other"
+        f"slot 3 (host3) would run a different COMMAND: word {word} differs from that of {those}"
     )
-
-
-def test_one_node_against_several_is_named_alone() -> None:
-    drive = Drive(make_spec(4))
-    drive.join(0, job=command("a"))
-    drive.join(1, job=command("a"))
-    drive.join(2, job=command("a"))
-    with pytest.raises(Mismatch) as refused:
-        drive.join(3, job=command("b"))
-    assert refused.value.message.endswith("from that of slot 0 (host0) and 2 others")
 
 
 def test_a_node_in_place_of_the_only_other_one_may_have_another_command() -> None:
@@ -280,19 +276,14 @@ def test_two_nodes_that_ask_for_one_rank_are_both_named() -> None:
     assert "a different NODE_RANK" in refused.value.hint
 
 
-def test_the_rank_of_a_node_that_was_lost_is_free_again() -> None:
+@pytest.mark.parametrize("later", [(2, 1), (1, 2)], ids=["it was lost", "it is replaced"])
+def test_the_rank_of_a_node_that_is_there_no_more_is_free_again(later: tuple[int, int]) -> None:
     drive = Drive(make_spec(3))
     drive.join(1, requested_node=2)
-    drive.wait(16, silent=[1])
-    drive.join(2, requested_node=2)
-    assert drive.slot(2).incarnations == 1
-
-
-def test_a_replacement_may_ask_for_the_rank_of_whom_it_replaces() -> None:
-    drive = Drive(make_spec(3))
-    drive.join(1, requested_node=2)
-    drive.join(1, 2, requested_node=2)
-    assert drive.slot(1).incarnations == 2
+    if later == (2, 1):
+        drive.wait(16, silent=[1])
+    drive.join(*later, requested_node=2)
+    assert drive.slot(later[0]).incarnations == later[1]
 
 
 def test_a_node_that_does_not_listen_is_refused_where_addresses_are_to_be_proven() -> None:

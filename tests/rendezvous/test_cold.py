@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from rendezvous.run.views import node_view
 from rendezvous.wire.run import Phase
-from tests.support.driver import Drive, in_phase, make_spec
+from tests.support.driver import Drive, in_phase
+
+
+def warm(nodes: int = 1, **changes: Any) -> Drive:
+    """A run that goes, of which node 0 was started warm."""
+    drive = in_phase(Phase.ARMING, nodes, **changes)
+    drive.ack(0, warm=True)
+    for slot in range(1, nodes):
+        drive.ack(slot)
+    return drive
 
 
 def test_a_first_warm_start_that_fails_at_once_is_repeated_on_the_same_nodes() -> None:
@@ -35,9 +46,7 @@ def test_a_first_warm_start_that_fails_at_once_is_repeated_on_the_same_nodes() -
 
 
 def test_who_has_not_reported_by_the_verdict_is_waited_for_by_the_acknowledgement() -> None:
-    drive = in_phase(Phase.ARMING, 2, verdict_seconds=2)
-    drive.ack(0, warm=True)
-    drive.ack(1)
+    drive = warm(2, verdict_seconds=2)
     drive.exit(0, 1)
     drive.wait(2)
     assert (drive.phase, sorted(drive.run.waiting_for)) == ("arming", [0, 1])
@@ -52,16 +61,14 @@ def test_who_has_not_reported_by_the_verdict_is_waited_for_by_the_acknowledgemen
 
 @pytest.mark.parametrize("code", [127, 139, 255])
 def test_whatever_it_fails_of(code: int) -> None:
-    drive = in_phase(Phase.ARMING, 1)
-    drive.ack(0, warm=True)
+    drive = warm()
     drive.exit(0, code)
     assert drive.phase == "arming"
 
 
 @pytest.mark.parametrize("line", ["ModuleNotFoundError: no", "SyntaxError: no"])
 def test_also_of_what_does_not_pass_by_itself(line: str) -> None:
-    drive = in_phase(Phase.ARMING, 1)
-    drive.ack(0, warm=True)
+    drive = warm()
     drive.exit(0, 1, tail=[line])
     assert drive.phase == "arming"
     drive.arm()
@@ -70,8 +77,7 @@ def test_also_of_what_does_not_pass_by_itself(line: str) -> None:
 
 
 def test_it_is_repeated_once() -> None:
-    drive = in_phase(Phase.ARMING, 1)
-    drive.ack(0, warm=True)
+    drive = warm()
     drive.exit(0, 1)
     drive.ack(0, warm=True)
     drive.exit(0, 1)
@@ -80,16 +86,14 @@ def test_it_is_repeated_once() -> None:
 
 
 def test_later_it_fails_as_ever() -> None:
-    drive = in_phase(Phase.ARMING, 1)
-    drive.ack(0, warm=True)
+    drive = warm()
     drive.wait(10.25)
     drive.exit(0, 1)
     assert (drive.result.status, drive.ended()) == ("failed", [])
 
 
 def test_the_age_of_a_failure_counts_and_not_when_it_is_told() -> None:
-    drive = in_phase(Phase.ARMING, 1)
-    drive.ack(0, warm=True)
+    drive = warm()
     drive.wait(12)
     drive.exit(0, 1, age_seconds=3)
     assert drive.phase == "arming"
@@ -99,21 +103,18 @@ def test_the_age_of_a_failure_counts_and_not_when_it_is_told() -> None:
 
 
 def test_a_go_that_waited_for_the_imports_has_not_begun_to_run() -> None:
-    drive = in_phase(Phase.ARMING, 1)
-    drive.ack(0, warm=True)
+    drive = warm()
     drive.wait(40)
     drive.exit(0, 1, ran_seconds=9)
     assert drive.phase == "arming"
     drive.arm()
     drive.exit(0, 0)
     assert drive.result.status == "ok"
-    drive = in_phase(Phase.ARMING, 1)
-    drive.ack(0, warm=True)
+    drive = warm()
     drive.wait(40)
     drive.exit(0, 1, ran_seconds=11)
     assert (drive.result.status, drive.ended()) == ("failed", [])
-    drive = in_phase(Phase.ARMING, 1)
-    drive.ack(0, warm=True)
+    drive = warm()
     drive.wait(9)
     drive.exit(0, 1, ran_seconds=30)
     assert drive.phase == "arming"
@@ -126,8 +127,7 @@ def test_without_a_warm_node_it_fails_as_ever() -> None:
 
 
 def test_a_table_that_was_not_gone_on_is_forgotten() -> None:
-    drive = in_phase(Phase.ARMING, 1)
-    drive.ack(0, warm=True)
+    drive = warm()
     assert drive.phase == "running"
     drive.exit(0, 1)
     drive.refuse(0, "port_taken", "it is taken", 29507)
@@ -149,8 +149,7 @@ def test_who_would_have_forked_on_a_table_before_does_not_on_this_one() -> None:
 
 
 def test_a_failure_of_what_follows_is_the_first_that_is_counted() -> None:
-    drive = in_phase(Phase.ARMING, 1, max_restarts=1)
-    drive.ack(0, warm=True)
+    drive = warm(max_restarts=1)
     drive.wait(3)
     drive.exit(0, 1, tail=["same"])
     assert (drive.phase, drive.run.starts.used) == ("arming", 0)
@@ -167,8 +166,7 @@ def test_a_failure_of_what_follows_is_the_first_that_is_counted() -> None:
 
 
 def test_and_may_be_hopeless_as_the_first_one() -> None:
-    drive = in_phase(Phase.ARMING, 1, max_restarts=9)
-    drive.ack(0, warm=True)
+    drive = warm(max_restarts=9)
     drive.exit(0, 127)
     drive.arm()
     drive.exit(0, 127)
@@ -179,8 +177,7 @@ def test_and_may_be_hopeless_as_the_first_one() -> None:
 
 
 def test_its_steps_count_as_those_of_any_epoch() -> None:
-    drive = in_phase(Phase.ARMING, 1, max_restarts=9)
-    drive.ack(0, warm=True)
+    drive = warm(max_restarts=9)
     drive.wait(3)
     drive.exit(0, 1, progress=5)
     drive.arm().wait(61)
@@ -194,8 +191,7 @@ def test_its_steps_count_as_those_of_any_epoch() -> None:
 
 
 def test_only_the_first_warm_epoch_is() -> None:
-    drive = in_phase(Phase.ARMING, 1, max_restarts=9)
-    drive.ack(0, warm=True)
+    drive = warm(max_restarts=9)
     drive.wait(11)
     drive.exit(0, 1)
     assert (drive.phase, drive.run.starts.used) == ("arming", 1)
@@ -216,18 +212,14 @@ def test_the_first_that_is_warm_may_be_a_later_one() -> None:
 
 
 def test_a_node_that_is_lost_is_none_that_has_failed() -> None:
-    drive = in_phase(Phase.ARMING, 2)
-    drive.ack(0, warm=True)
-    drive.ack(1)
+    drive = warm(2)
     drive.leave(1)
     drive.stop(0)
     assert (drive.result.status, drive.result.code) == ("failed", "node_lost")
 
 
 def test_nor_is_one_that_leaves() -> None:
-    drive = in_phase(Phase.ARMING, 2)
-    drive.ack(0, warm=True)
-    drive.ack(1)
+    drive = warm(2)
     drive.depart(1, 0, "preempted")
     drive.exit(1, 143, stopped=True, leaves=True)
     drive.stop(0)
@@ -235,26 +227,20 @@ def test_nor_is_one_that_leaves() -> None:
 
 
 def test_nor_is_one_whose_agent_fails() -> None:
-    drive = in_phase(Phase.ARMING, 2)
-    drive.ack(0, warm=True)
-    drive.ack(1)
+    drive = warm(2)
     drive.fail(1, 82, by_agent=True)
     assert (drive.result.status, drive.ended()) == ("failed", [])
 
 
 def test_a_node_that_is_lost_while_the_others_stop_ends_the_run() -> None:
-    drive = in_phase(Phase.ARMING, 2)
-    drive.ack(0, warm=True)
-    drive.ack(1)
+    drive = warm(2)
     drive.exit(0, 1)
     drive.leave(1)
     assert (drive.result.status, drive.result.exit_code, drive.ended()) == ("failed", 1, [])
 
 
 def test_a_node_that_is_lost_before_the_next_go_ends_the_run_as_before_any_restart() -> None:
-    drive = in_phase(Phase.ARMING, 2)
-    drive.ack(0, warm=True)
-    drive.ack(1)
+    drive = warm(2)
     drive.fail(0, 1)
     drive.leave(1)
     assert (drive.result.status, drive.result.code) == ("failed", "node_lost")
@@ -264,9 +250,7 @@ def test_a_node_that_is_lost_before_the_next_go_ends_the_run_as_before_any_resta
 
 
 def test_a_restart_by_hand_is_what_it_is_also_of_the_first_warm_epoch() -> None:
-    drive = in_phase(Phase.ARMING, 2)
-    drive.ack(0, warm=True)
-    drive.ack(1)
+    drive = warm(2)
     drive.restart("now")
     drive.fail(0, 1)
     assert (drive.phase, drive.run.starts.ended[-1].then) == ("arming", "restart requested: now")
@@ -277,33 +261,27 @@ def test_a_restart_by_hand_is_what_it_is_also_of_the_first_warm_epoch() -> None:
 
 
 def test_who_cancels_meanwhile_has_cancelled_it() -> None:
-    drive = in_phase(Phase.ARMING, 2)
-    drive.ack(0, warm=True)
-    drive.ack(1)
+    drive = warm(2)
     drive.exit(0, 1)
     drive.cancelled()
     assert drive.result.status == "cancelled"
 
 
 def test_programs_that_have_ended_well_are_not_started_again() -> None:
-    drive = in_phase(Phase.ARMING, 1)
-    drive.ack(0, warm=True)
+    drive = warm()
     drive.exit(0, 0)
     assert drive.result.status == "ok"
 
 
 def test_the_stop_of_a_stall_is_none() -> None:
-    drive = in_phase(Phase.ARMING, 2)
-    drive.ack(0, warm=True)
-    drive.ack(1)
+    drive = warm(2)
     drive.exit(0, 0)
     drive.exit(1, 1)
     assert (drive.phase, drive.run.epoch, drive.ended()) == ("arming", 2, [(1, 1)])
 
 
 def test_after_a_restart_of_the_registry_everything_goes_on() -> None:
-    drive = in_phase(Phase.ARMING, 1)
-    drive.ack(0, warm=True)
+    drive = warm()
     drive.registry_restarts()
     drive.exit(0, 1)
     drive.registry_restarts()
@@ -314,27 +292,15 @@ def test_after_a_restart_of_the_registry_everything_goes_on() -> None:
 
 
 def test_a_run_that_outlives_its_nodes_repeats_it_on_all_of_them() -> None:
-    drive = Drive(make_spec(2, on_node_loss="replace", fence_timeout_seconds=30))
-    drive.join(0)
-    drive.join(1)
-    drive.probe(0)
-    drive.probe(1)
-    drive.ack(0, warm=True)
-    drive.ack(1)
+    drive = warm(2, on_node_loss="replace", fence_timeout_seconds=30)
     drive.fail(1, 1)
     assert (drive.phase, drive.run.epoch, drive.run.starts.used) == ("arming", 2, 0)
 
 
-def _failed_at_once(**changes: int) -> Drive:
-    drive = in_phase(Phase.ARMING, 1, **changes)
-    drive.ack(0, warm=True)
-    drive.exit(0, 9)
-    return drive
-
-
 @pytest.mark.parametrize("most", [0, 3])
 def test_the_nodes_are_told_for_the_rest_of_the_run(most: int) -> None:
-    drive = _failed_at_once(max_restarts=most)
+    drive = warm(max_restarts=most)
+    drive.exit(0, 9)
     for _ in range(2):
         restarts = node_view(drive.run, drive.now, 2.0).restarts
         assert restarts is not None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from rendezvous.wire.run import Phase
 from tests.support.driver import in_phase
 
+REPLACES = {"on_node_loss": "replace", "max_replacements": 1, "fence_timeout_seconds": 20}
+
 
 def test_the_run_is_over_when_the_program_of_node_0_has_ended_well() -> None:
     drive = in_phase(Phase.RUNNING, 4, ends_with="node0").wait(30)
@@ -141,28 +143,14 @@ def test_node_0_that_fails_is_the_cause() -> None:
 
 
 def test_a_node_that_leaves_is_no_matter_once_node_0_has_ended_well() -> None:
-    drive = in_phase(
-        Phase.RUNNING,
-        2,
-        ends_with="node0",
-        on_node_loss="replace",
-        max_replacements=1,
-        fence_timeout_seconds=20,
-    )
+    drive = in_phase(Phase.RUNNING, 2, ends_with="node0", **REPLACES)
     drive.leave(1)
     drive.exit(0, 0, age_seconds=1)
     assert drive.result.status == "ok"
 
 
 def test_a_helper_that_is_lost_while_node_0_runs_is_replaced() -> None:
-    drive = in_phase(
-        Phase.RUNNING,
-        2,
-        ends_with="node0",
-        on_node_loss="replace",
-        max_replacements=1,
-        fence_timeout_seconds=20,
-    )
+    drive = in_phase(Phase.RUNNING, 2, ends_with="node0", **REPLACES)
     drive.leave(1)
     drive.stop(0)
     assert drive.phase == "gathering"

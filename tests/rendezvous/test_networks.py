@@ -270,7 +270,13 @@ def test_neighbours_probe_each_other_and_other_epochs_draw_other_pairs() -> None
     assert {500 + way for n in range(9) for way in (2**n, -(2**n))} <= set(peers)
     assert peers != peers_of(slots, 500, 2)
     assert peers[:9] == [13, 42, 50, 67, 71, 133, 136, 143, 155]  # as in every version
+    assert peers_of(slots[::-1], 500, 1) == peers
     assert len(peers_of(range(20_000), 19_999, 3)) == PEERS_EACH
+
+
+def test_of_newcomers_each_probes_those_of_its_peers_and_is_probed_as_before() -> None:
+    assert peers_of(range(0, 30, 3), 3, 7, fresh=[0, 6]) == [0, 6]
+    assert peers_of(range(0, 30, 3), 3, 7, fresh=[3]) == peers_of(range(0, 30, 3), 3, 7)
 
 
 # --- the table: one rank for each node ------------------------------------------------------------

@@ -209,14 +209,6 @@ def test_the_answers_of_all_nodes_together_are_bounded_and_one_more_is_not_kept(
     assert [node["slot"] for node in read.nodes if "report" in node] == [2, 3, 0]
 
 
-async def test_a_registry_that_closes_answers_who_waits(served: Served) -> None:
-    await running(served)
-    waits = asyncio.create_task(asked(served).wait(begin(served), 20.0, served.service.now()))
-    await asyncio.sleep(0.01)
-    served.service.closing.set()
-    await asyncio.wait_for(waits, 5)
-
-
 async def test_nobody_has_asked(served: Served) -> None:
     await running(served)
     assert found(served) == Answers(number=0)

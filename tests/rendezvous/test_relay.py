@@ -277,15 +277,6 @@ async def test_the_longest_command_passes_and_a_longer_body_does_not(served: Ser
     assert (await call(served, "POST", 0, body=spoilt)).problem == (400, "bad_request")
 
 
-async def test_who_waits_is_told_that_the_registry_closes(served: Served) -> None:
-    await running(served)
-    session = (await take(served, 0)).json["session"]
-    asked = asyncio.create_task(call(served, "GET", 0, f"relay?session={session}"))
-    assert await is_waiting(asked)
-    served.service.closing.set()
-    assert (await asked).problem == (503, "unavailable")
-
-
 async def test_who_waits_for_frames_is_answered_when_the_programs_have_ended(
     served: Served,
 ) -> None:

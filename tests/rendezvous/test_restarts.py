@@ -209,50 +209,32 @@ def test_the_same_end_beyond_another_step_is_started_again() -> None:
     assert drive.phase == "arming"
 
 
-@pytest.mark.parametrize("code", [126, 127])
-def test_what_cannot_be_started_or_read_is_not_started_again(code: int) -> None:
-    drive = in_phase(Phase.RUNNING, 1, max_restarts=9).wait(2)
-    drive.exit(0, code)
+@pytest.mark.parametrize(
+    ("code", "line", "ran_seconds", "why"),
+    [
+        (126, "", 2, "; exit code 126 means that it cannot be started"),
+        (127, "", 2, "; exit code 127 means that it cannot be started"),
+        (1, "SyntaxError: no", 0, "a SyntaxError does not pass by itself"),
+        (1, "ModuleNotFoundError: no", 0, "a ModuleNotFoundError does not pass by itself"),
+        (1, "[rank3]: ModuleNotFoundError: no", 0, " does not pass by itself"),
+        (1, "warning: ModuleNotFoundError: no apex", 0, ""),  # it only speaks of one
+        (1, "ModuleNotFoundError: no", 31, ""),  # it began well
+        (
+            *(2, "train.py: error: unrecognized arguments: --x", 0),
+            "; its arguments are wrong, which does not pass by itself",
+        ),
+    ],
+)
+def test_what_does_not_pass_by_itself_is_not_started_again(
+    code: int, line: str, ran_seconds: float, why: str
+) -> None:
+    drive = in_phase(Phase.RUNNING, 1, max_restarts=9).wait(ran_seconds)
+    drive.exit(0, code, tail=[line][: bool(line)])
+    if not why:
+        assert drive.phase == "arming"
+        return
     assert (drive.result.status, drive.result.exit_code) == ("failed", code)
-    assert drive.result.message.endswith(
-        f": the program ended with exit code {code}; exit code {code} means that it cannot be "
-        "started; it is not started again"
-    )
-
-
-@pytest.mark.parametrize("line", ["SyntaxError: no", "ModuleNotFoundError: no"])
-def test_a_mistake_of_python_s_is_not_started_again(line: str) -> None:
-    drive = in_phase(Phase.RUNNING, 1, max_restarts=9)
-    drive.exit(0, 1, tail=[line])
-    assert drive.result.status == "failed"
-    assert drive.result.message.endswith("not pass by itself; it is not started again")
-
-
-def test_a_mistake_of_python_s_that_a_rank_has_is_known_as_well() -> None:
-    drive = in_phase(Phase.RUNNING, 1, max_restarts=9)
-    drive.exit(0, 1, tail=["[rank3]: ModuleNotFoundError: no"])
-    assert drive.result.status == "failed"
-
-
-def test_a_program_that_speaks_of_a_mistake_may_be_started_again() -> None:
-    drive = in_phase(Phase.RUNNING, 1, max_restarts=9)
-    drive.exit(0, 1, tail=["warning: ModuleNotFoundError: no apex"])
-    assert drive.phase == "arming"
-
-
-def test_wrong_arguments_are_not_started_again() -> None:
-    drive = in_phase(Phase.RUNNING, 1, max_restarts=9)
-    drive.exit(0, 2, tail=["train.py: error: unrecognized arguments: --x"])
-    assert drive.result.status == "failed"
-    assert drive.result.message.endswith(
-        "; its arguments are wrong, which does not pass by itself; it is not started again"
-    )
-
-
-def test_what_began_well_may_fail_like_that_later() -> None:
-    drive = in_phase(Phase.RUNNING, 1, max_restarts=9).wait(31)
-    drive.exit(0, 1, tail=["ModuleNotFoundError: no"])
-    assert drive.phase == "arming"
+    assert drive.result.message.endswith(f"{why}; it is not started again")
 
 
 def test_three_epochs_that_get_no_further_are_enough() -> None:

@@ -239,19 +239,6 @@ def test_a_persons_unknown_keys_are_refused() -> None:
     assert "invented" in refused(RunSpec, told | {"limits": {"invented": 1}})
 
 
-@pytest.mark.parametrize(
-    ("changes", "why"),
-    [
-        ({"min_nodes": 3}, "min_nodes is larger than max_nodes"),
-        ({"token_sha256": [sha("t")]}, "one entry for each slot"),
-        ({"token_sha256": [sha("t")] * 2, "spares": 1}, "one entry for each slot"),
-    ],
-)
-def test_a_run_that_cannot_be_is_refused(changes: dict[str, Any], why: str) -> None:
-    told = json.loads(make_spec(2).model_dump_json())
-    assert why in refused(RunSpec, told | changes)
-
-
 # --- the table and its bytes ----------------------------------------------------------------------
 
 
@@ -414,16 +401,17 @@ def test_a_subnet_is_written_as_ipaddress_writes_it(address: Any, prefix: int) -
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
+        ({"min_nodes": 3}, "min_nodes is larger than max_nodes"),
         ({"features": {"metrics": "x" * 9_000}}, "at most 8192 bytes"),
         ({"token_sha256": [sha("one")]}, "one entry for each slot"),
+        ({"token_sha256": [sha("one")] * 2, "spares": 1}, "one entry for each slot"),
         ({"on_node_loss": "replace"}, "needs fence_timeout_seconds"),
     ],
 )
 def test_a_run_whose_fields_do_not_fit_each_other_is_refused(
     changes: dict[str, Any], why: str
 ) -> None:
-    with pytest.raises(ValidationError, match=why):
-        make_spec(2, **changes)
+    assert why in refused(RunSpec, json.loads(make_spec(2).model_dump_json()) | changes)
 
 
 def test_a_tenants_prefix_has_to_end_with_a_separator() -> None:

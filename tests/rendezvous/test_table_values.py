@@ -12,7 +12,7 @@ from rendezvous.talk.secret_words import is_secret, text_without_secrets
 from rendezvous.wire.checks import Check
 from rendezvous.wire.run import Result
 from rendezvous.wire.table import EndpointTable
-from tests.support.driver import OF_RANKS, RANKS, make_spec, sha, skewed
+from tests.support.driver import OF_RANKS, RANKS, skewed
 
 
 def table() -> EndpointTable:
@@ -57,20 +57,6 @@ def test_the_slot_of_the_first_cause_alone_is_marked() -> None:
     unsure = result.model_copy(update={"certain": False})
     assert [unsure.mark_of(slot) for slot in (2, 3)] == ["", "failed first"]
     assert result.model_copy(update={"status": "cancelled"}).mark_of(3) == ""
-
-
-def test_a_run_has_sizes_that_agree() -> None:
-    outlives = {"on_node_loss": "replace", "fence_timeout_seconds": 20.0}
-    assert make_spec(4, least=4, spares=1, **outlives).slots == 5
-    make_spec(2, spares=1, token_sha256=[sha(text) for text in "abc"])
-    wrong = (
-        (4, {"least": 5}, "min_nodes is larger than max_nodes"),
-        (2, {"token_sha256": [sha("a")]}, "one entry for each slot"),
-        (2, {"on_node_loss": "replace"}, "needs fence_timeout_seconds"),
-    )
-    for nodes, changes, words in wrong:
-        with pytest.raises(ValueError, match=words):
-            make_spec(nodes, **changes)
 
 
 def test_the_certificate_of_all_replicas_is_the_same_bytes_and_that_of_others_is_not() -> None:

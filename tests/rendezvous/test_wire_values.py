@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rendezvous.wire import peers, types, words
+from rendezvous.wire import types, words
 
 
 @pytest.mark.parametrize(
@@ -163,27 +163,3 @@ def test_a_few_nodes_are_named_and_many_are_counted() -> None:
 def test_what_are_no_ports(text: str) -> None:
     with pytest.raises(ValueError, match="ports are LOW-HIGH"):
         types.read_ports(text)
-
-
-@pytest.mark.parametrize("size", [3, peers.FULL_MESH, peers.FULL_MESH + 1, 200, 333])
-def test_whom_a_node_probes(size: int) -> None:
-    """All of a few; of many so many, near and far, in both directions, and others each time."""
-    slots = [3 * slot for slot in range(size)]
-    found = {own: peers.peers_of(slots, own, 7) for own in slots}
-    for own, others in found.items():
-        assert own not in others
-        assert others == sorted(set(others))
-        if size <= peers.FULL_MESH:
-            assert others == [slot for slot in slots if slot != own]
-            continue
-        assert peers.PEERS_EACH <= len(others) <= peers.PEERS_EACH + 2
-        here = slots.index(own)
-        ways = {(slots.index(other) - here) % size for other in others}
-        powers = {2**n for n in range(20) if 2**n <= size // 2}
-        assert powers | {size - power for power in powers} <= ways
-    if size > peers.FULL_MESH:
-        assert peers.peers_of(slots, 3, 7) == peers.peers_of(slots[::-1], 3, 7)
-        again = {own: peers.peers_of(slots, own, 8) for own in slots}
-        assert size <= peers.PEERS_EACH + 1 or again != found
-    assert peers.peers_of(slots, 3, 7, fresh=[0, 6]) == [s for s in found[3] if s in (0, 6)]
-    assert peers.peers_of(slots, 3, 7, fresh=[3]) == found[3]
