@@ -196,20 +196,3 @@ def test_a_signal_at_an_agent_stops_the_programs_of_all_nodes_together(
     assert len(moments(tmp_path, "saved-*")) == 3
     assert starts_apart(tmp_path) == [(1, 0), (1, 1), (1, 2)]
     until(lambda: not processes_with(str(tmp_path)))
-
-
-@pytest.mark.nightly
-def test_a_registry_that_is_killed_keeps_a_notice(tmp_path: Path) -> None:
-    command = program(tmp_path, WATCHES, before=SAVES.format(seconds=0))
-    with launching(tmp_path / "s", *COMMAND, "--grace", "4", command=command) as run:
-        until(lambda: len(starts_in(tmp_path)) == 3)
-        began = time.monotonic()
-        why = _drain(run, tmp_path, 12)
-        run.child("_registry").kill()
-        outcome = run.finish()
-    assert outcome.code == LOST, outcome.err
-    assert why in outcome.last_line
-    told = told_together(tmp_path, "SIGTERM", 3)
-    print(f"SIGTERM {min(told) - began:.2f} s after the notice")
-    assert min(told) - began >= 12 - 4 - MARGIN_SECONDS
-    assert len(moments(tmp_path, "saved-*")) == 3

@@ -18,12 +18,10 @@ from pathlib import Path
 
 import pytest
 
-from rendezvous.talk.join_string import RegistryString
 from tests.support.disks import fill, small_disk
-from tests.support.launching import launching, shell
 from tests.support.missing import give_up
 from tests.support.nightly import ROUNDS
-from tests.support.standing import Runs, check_journal
+from tests.support.standing import Runs
 from tests.support.standing_world import REPLICAS, World, world
 
 pytestmark = [
@@ -189,23 +187,3 @@ async def test_a_full_disk_of_the_engine_delays_runs_and_no_more() -> None:
             shutil.chown(inner, "postgres")
             async with world(folder, standbys=0, tablespace=inner) as made:
                 await disturb(made, fill_disk)
-
-
-@pytest.mark.nightly
-async def test_a_run_of_real_agents_goes_on_when_its_owner_is_killed(tmp_path: Path) -> None:
-    async with world(tmp_path) as made:
-        place = RegistryString(made.cluster.place, made.cluster.operator)
-        command = shell(f"while [ ! -e {tmp_path}/go ]; do sleep 0.1; done")
-        options, state = ("--nnodes", "2", "--framework", "command"), tmp_path / "state"
-        with launching(
-            state, *options, command=command, env={"RDZV_REGISTRY": place.text()}
-        ) as launch:
-            owner = await made.cluster.owner("r")
-            await asyncio.sleep(JUDGES_SECONDS)
-            await made.end(owner)
-            await asyncio.sleep(2)
-            (tmp_path / "go").touch()
-            outcome = await asyncio.to_thread(launch.finish)
-        assert outcome.code == 0, outcome.err
-        kinds = (await check_journal(made.primary, made.database, ["r"]))["r"]
-        assert kinds["restarted", None] == 1

@@ -16,7 +16,7 @@ import pytest
 
 from tests.support.launching import RDZV, Outcome, environment, launch, launching, shell
 from tests.support.nightly import but_at_night
-from tests.support.terminals import on_terminal, shown_lines
+from tests.support.terminals import on_terminal
 from tests.support.users import User, make_users
 from worker.offer.ports import find_free
 
@@ -208,37 +208,6 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         assert lives.finish().code == 0
 
 
-LAUNCH = ("launch", "--rdzv-id", "another", *TWO, "--", "true")
-COLOURED: dict[str, tuple[str, ...]] = {
-    "launch": LAUNCH,
-    "doctor": ("doctor",),
-    "status RUN": ("status", "lives"),
-}
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", COLOURED)
-def test_a_terminal_has_colours_unless_it_or_its_user_wants_none(state: Path, name: str) -> None:
-    """With TERM=dumb no escape sequence at all, as in a pipe."""
-    words = COLOURED[name]
-    xterm = environment(state, TERM="xterm-256color")
-    for name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE"):
-        xterm.pop(name, None)
-    argv = [RDZV, *words]
-    if words != LAUNCH:  # which the test of the narrow board sees
-        assert COLOUR.search(on_terminal(argv, xterm)[1])
-    _, plain = on_terminal(argv, {**xterm, "NO_COLOR": "1"})
-    assert not COLOUR.search(plain)
-    assert ("\x1b[2K" in plain) == (words == LAUNCH)  # the board still redraws itself
-    _, dumb = on_terminal(argv, {**xterm, "TERM": "dumb"})
-    assert "\x1b" not in dumb
-    assert len(dumb.splitlines()) > 3
-    if words == LAUNCH:  # lines, and no table that is drawn again and again
-        assert all(line.startswith(("rdzv", "      ")) for line in dumb.splitlines())
-    else:
-        assert "\x1b" not in ask(xterm, *words).out
-
-
 LISTS: dict[str, tuple[str, ...]] = {
     " ".join(words): words
     for words in [
@@ -300,22 +269,3 @@ def test_a_narrow_terminal_cuts_the_list_of_runs_and_keeps_a_programs_lines(stat
     assert sum(line.startswith((LONG, "lives")) for line in runs.splitlines()) == 2
     _, logs = on_terminal([RDZV, "logs", LONG], env, columns=60)
     assert logs.splitlines().count(WORDS) == 2
-
-
-@pytest.mark.nightly
-def test_the_board_fits_a_narrow_terminal(state: Path) -> None:
-    """The terminal wraps what the launch says itself: a command in it is copied as it is."""
-    run = f"{LONG}-and-more"
-    env = environment(state, TERM="xterm", NCCL_TOPO_FILE="/no/such/file")
-    env.pop("NO_COLOR", None)
-    launch = [RDZV, "launch", "--rdzv-id", run, *TWO, "--", "true"]
-    code, text = on_terminal(launch, env, columns=60)
-    assert COLOUR.search(text)
-    lines = [line.rstrip() for line in shown_lines(text)]
-    assert code == 0
-    said = [line for line in lines if line.startswith("rdzv: ")]
-    assert any(line.endswith(f"of the checks: rdzv status {run} --checks") for line in said)
-    drawn = [line for line in lines if line not in said]
-    assert [line for line in drawn if len(line) > 60 and len(line.split()) > 1] == []
-    rows = [line for line in lines if re.match(r"[01] +[01] +running .* running$", line)]
-    assert {row.split()[0] for row in rows} == {"0", "1"}

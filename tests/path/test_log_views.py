@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.launching import RDZV, environment, launch, launching, rdzv, rdzv_here
+from tests.support.launching import RDZV, environment, launching, rdzv_here
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.real_time, pytest.mark.torch, pytest.mark.timeout(120)]
@@ -70,34 +70,3 @@ def test_output_is_read_where_no_disk_is_shared(tmp_path: Path) -> None:
             range(first + 1, first + 1 + len(numbers_then))
         )
         assert follower.wait(20) == 0
-
-
-@pytest.mark.frameworks
-@pytest.mark.nightly
-def test_output_is_read_from_files_here(tmp_path: Path) -> None:
-    state = tmp_path / "s"
-    (tmp_path / "train.py").write_text(TRAIN)
-    (tmp_path / "stop").touch()
-    command = ["torchrun", str(tmp_path / "train.py"), str(tmp_path)]
-    outcome = launch(state, "--nnodes", "1", "--nproc-per-node", "4", command=command)
-    assert outcome.code == 0, outcome.err
-    assert not (state / "r" / "last-words").exists()  # these are of runs that fail
-    logs = state / "r" / "logs"
-    text = rdzv(state, "logs", "r", "--rank", "3")
-    title, *lines = text.splitlines()
-    assert title == f"==> {logs}/rank-3.log"
-    assert sorted(lines) == [
-        "WARNING: rank 3 is slow",
-        "rank 3 loss 0",
-        "rank 3 loss is final",
-        "rank 3 step 0",
-    ]
-    text = rdzv(state, "logs", "r", "--rank", "3", "--grep", "final", "--since", "1h")
-    assert len(text.splitlines()[1:]) == 1
-    for path in logs.glob("*.index"):
-        offset, _, _ = path.read_text().partition(" ")
-        path.write_text(f"{offset} {1_000.0:015.3f}\n")
-    text = rdzv(state, "logs", "r", "--rank", "3", "--since", "1h")
-    assert text.splitlines() == [f"==> {logs}/rank-3.log"]
-    text = rdzv(state, "logs", "r", "--all", "--grep", "final")
-    assert text.splitlines() == [f"[rank {rank}] rank {rank} loss is final" for rank in range(4)]

@@ -49,12 +49,3 @@ def test_each_node_tells_of_its_machine_at_the_go_and_it_is_known_after_the_run(
         assert (one.facts.cpus > 0, one.facts.boot_id) == (True, "")
     shown = rdzv_here(state, "status", "r", "--machines")
     assert shown.count("  memory  ") == 2
-
-
-@pytest.mark.nightly
-def test_who_switches_the_samples_off_is_told_the_facts_alone(tmp_path: Path) -> None:
-    state = tmp_path / "s"
-    command = ["sh", "-c", "sleep 0.5"]
-    with launching(state, *TWO, "--stall", "off", command=command) as run:
-        assert run.finish().code == 0
-    assert [one.sample for one in machines(state).machines] == [None, None]

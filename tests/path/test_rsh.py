@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -55,28 +54,6 @@ def running(folder: Path, hosts: int) -> Iterator[Running]:
 def pid_in(path: Path) -> int:
     """The process id that a command has written there."""
     return int(until(lambda: path.read_text().strip() if path.exists() else None))
-
-
-@pytest.mark.nightly
-def test_commands_reach_every_host_from_every_host_and_end_with_their_caller(
-    tmp_path: Path,
-) -> None:
-    tell = "hostname; echo $NODE_RANK; pwd; echo oh >&2; exit 7"
-    here, pid = os.fsencode(Path.cwd()), tmp_path / "pid"
-    with running(tmp_path, 3) as run:
-        for host in (1, 2):
-            said = b"h%d\n%d\n%b\n" % (host, host, here)
-            assert run.run(0, f"h{host}", tell) == (7, said, b"oh\n")
-        assert run.run(2, "10.77.0.10", tell) == (7, b"h0\n0\n" + here + b"\n", b"oh\n")
-        assert run.run(1, "root@h2.cluster.local", "kill -9 $$") == (137, b"", b"")
-        caller = run.ask(0, "h1", f"setsid sh -c 'echo $$ > {pid}; exec sleep 300' & wait")
-        remote = pid_in(pid)
-        caller.kill()
-        until(lambda: not psutil.pid_exists(remote))
-        caller.communicate()
-        (tmp_path / "gate").touch()
-        outcome = run.finish()
-    assert outcome.code == 0, outcome.err
 
 
 @pytest.mark.faults

@@ -528,21 +528,6 @@ async def test_a_connection_that_has_ended_is_made_again(
     assert (sessions, beat.given, beat.lost) == ({"a": True}, (), ())
 
 
-async def test_nothing_is_done_once_it_is_closed(opened: Opening) -> None:
-    journal = await opened("a")
-    await written(journal, records("r", 1))
-    await journal.beat("a:1", lease_seconds=LEASE)
-    last = asyncio.create_task(journal.append(records("r", 2)))
-    await asyncio.sleep(0)
-    await journal.close()
-    assert await last == {}
-    [error] = (await journal.append(records("r", 3))).values()
-    assert "is closed" in error.message
-    for call in (journal.read("r"), journal.beat("a:1", lease_seconds=LEASE), journal.leave()):
-        with pytest.raises(Unavailable, match="is closed"):
-            await call
-
-
 # Tenants
 
 

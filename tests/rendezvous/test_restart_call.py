@@ -9,7 +9,7 @@ import pytest
 
 from rendezvous.registry.bereft import launcher_ended
 from rendezvous.wire.asked import DrainRequest
-from rendezvous.wire.errors import NotFound, RunExists, RunOver
+from rendezvous.wire.errors import NotFound, RunExists
 from rendezvous.wire.reports import AckReport, ExitReport
 from rendezvous.wire.run import Phase, SlotNews, SlotState
 from rendezvous.wire.watch import read_view
@@ -127,22 +127,6 @@ async def test_a_node_that_ended_with_its_launcher_comes_again_between_two_epoch
     assert [(row.slot, row.node) for row in after.rows] == [
         (row.slot, row.node) for row in before.rows
     ]
-
-
-async def test_while_no_program_runs_nothing_changes(served: Served) -> None:
-    await served.bring_to(Phase.ARMING, DEMO)
-    live = served.host(DEMO)
-    count = len(live.lines_after(0))
-    status = await served.service.restart(live, "new data")
-    assert (status.phase, status.ended, len(live.lines_after(0))) == (Phase.ARMING, [], count)
-
-
-async def test_a_run_that_has_ended_is_not_started_again(served: Served) -> None:
-    await running(served)
-    await served.service.cancel(served.host(DEMO), "enough")
-    with pytest.raises(RunOver) as caught:
-        await served.service.restart(served.host(DEMO), "new data")
-    assert caught.value.message == "run 'demo' has ended; its programs cannot be started again"
 
 
 async def test_a_node_that_is_to_leave_is_shown_to_all(served: Served) -> None:
