@@ -82,18 +82,6 @@ def test_where_the_registrys_port_alone_is_open_the_port_that_was_tried_is_named
     assert "let all TCP ports through between the nodes" in outcome.err
 
 
-@pytest.mark.nightly
-def test_a_range_in_which_nothing_is_free_is_refused_with_its_name(tmp_path: Path) -> None:
-    with Lab(2) as lab:
-        lab.hosts[1].start(["python3", "-c", _LISTENER, "41000"])
-        options = (*PROGRAM, "--probe-ports", "41000")
-        with cluster(lab, tmp_path, *options, command=LISTENS) as run:
-            run.start_workers()
-            outcome = run.finish()
-    assert outcome.code != 0
-    assert "no port of --probe-ports 41000 is free on this node" in outcome.err
-
-
 _LISTENER = (
     "import socket, sys, time\n"
     "held = [socket.create_server(('', int(port))) for port in sys.argv[1:]]\n"

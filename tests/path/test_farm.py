@@ -90,21 +90,6 @@ def test_the_scheduler_starts_all_nodes_but_the_first_and_keeps_their_logs(
     until(lambda: not processes_with(f"{tmp_path}/farm"))
 
 
-@pytest.mark.nightly
-def test_without_a_local_node_the_first_is_submitted_too(farm: Farm) -> None:
-    """Its id gets lost on the way: it is found by its name, and not made twice."""
-    farm.has("hold-answer")
-    options = ("--nnodes", "2", "--no-local-node")
-    with farm.launching(*options, command=shell("echo here is $NODE_RANK")) as launched:
-        launched.wait_for("joined", 2)
-        farm.is_rid_of("hold-answer")
-        outcome = launched.finish()
-    assert (outcome.code, outcome.out) == (0, ""), outcome.err
-    assert sorted(farm.names()) == ["0-1", "1-1"]
-    assert farm.living() == []
-    assert "here is 0" in farm.rdzv("logs", "r", "--rank", "0").stdout
-
-
 # --- what the scheduler says ----------------------------------------------------------------------
 
 

@@ -16,7 +16,6 @@ import pytest
 
 from rendezvous.talk.credentials import new_secret
 from rendezvous.talk.join_string import group_token_text
-from rendezvous.wire.errors import ExitCode
 from tests.support import environments as env
 from tests.support.cluster import LIMIT_SECONDS, cluster
 from tests.support.launching import RDZV, Launched, environment, shell
@@ -106,31 +105,6 @@ def test_the_pods_of_an_indexed_job_wait_for_a_name_and_replace_each_other(tmp_p
         assert sorted(run.told()) == [f"{rank} 3 {address} train" for rank in range(3)]
         joined = [e for e in run.launched("train").events() if e["kind"] == "joined"]
         assert len(joined) == 4
-
-
-GIVEN = ("--env", "A=x{slot}", "--env-file")
-REFUSED = "HF_TOKEN, ODD: secrets in a symmetric start"
-
-
-def test_each_node_gives_its_own_variables_and_refuses_secrets(tmp_path: Path) -> None:
-    platform = {"NUM_NODES": "2", "RDZV_ID": "r"}
-    given, secret = tmp_path / "a.env", tmp_path / "s.env"
-    given.write_text("B=of a file\n")
-    secret.write_text("HF_TOKEN=hush\nODD=hush\n")
-    with nodes(Lab(["n0", "n1"]), tmp_path) as run:
-        master = {"MASTER_ADDR": run.lab.hosts[0].address}
-        for rank in (0, 1):
-            told = platform | master | {"NODE_RANK": str(rank)}
-            options = ("--env-file", str(secret), "--secret-env", "ODD")
-            run.start(run.lab.hosts[rank], told, *options)
-            assert run.started.pop().wait(LIMIT_SECONDS) == ExitCode.USAGE
-            assert REFUSED in run.said(rank)
-            assert "hush" not in run.said(rank)
-        command = shell('echo "TOLD $NODE_RANK $A $B"')
-        for rank in (0, 1):
-            told = platform | master | {"NODE_RANK": str(rank)}
-            run.start(run.lab.hosts[rank], told, *GIVEN, str(given), command=command)
-        assert sorted(run.told()) == ["0 x0 of a file", "1 x1 of a file"]
 
 
 IB9, GPU = ("--interface", "ib9"), ("--nproc-per-node", "gpu")

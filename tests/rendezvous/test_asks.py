@@ -209,4 +209,4 @@ def test_a_report_gets_older_on_its_way() -> None:
     assert aged(DepartReport(epoch=4, seconds=1.0), 2.5).seconds == 0.0
     report = aged(ExitReport(epoch=4, exit_code=9, age_seconds=10.0, ran_seconds=3.0), 2.5)
     assert (report.age_seconds, report.ran_seconds) == (12.5, 3.0)
-    assert aged(ProbeReport(epoch=4), 2.5) == ProbeReport(epoch=4)
+    assert aged(probe := ProbeReport(epoch=4), 2.5) is probe

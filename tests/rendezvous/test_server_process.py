@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import re
-import resource
 import signal
 import subprocess
 import sys
@@ -20,7 +19,6 @@ import pytest
 
 from rendezvous.compat import timeout
 from rendezvous.registry.sqlite_journal import read_journal
-from rendezvous.serving.room import RESERVE
 from rendezvous.talk.credentials import SERVER_NAME
 from rendezvous.wire.errors import Unavailable
 from rendezvous.wire.reports import ExitReport, LeaveReport
@@ -178,42 +176,6 @@ async def test_behind_an_ingress_a_closed_connection_says_nothing(tmp_path: Path
 
 
 # What the process needs of its machine
-
-
-@in_time
-@pytest.mark.nightly
-async def test_a_registry_without_free_descriptors_says_so_to_those_who_come(
-    tmp_path: Path,
-) -> None:
-    with running(tmp_path, tls=True) as registry:
-        launch = Launch("crowded")
-        await registry.create(launch, join_timeout_seconds=4)
-        soft, hard = resource.prlimit(registry.pid, resource.RLIMIT_NOFILE)
-        assert soft == hard
-        files = psutil.Process(registry.pid).num_fds() + 10 + RESERVE
-        resource.prlimit(registry.pid, resource.RLIMIT_NOFILE, (files, files))
-        held = [registry.client() for _ in range(12)]
-        for client in held:
-            await client.runs()
-        async with Node(registry.place, launch, 0) as node:
-            with pytest.raises(Unavailable, match=f"no file descriptors .* {files} files"):
-                await node.join()
-            status = await registry.status(launch)  # on a connection of its own
-            assert f"it may open {files} files" in status.trouble
-            assert status.reason == status.trouble
-            while status.result is None:
-                with contextlib.suppress(Unavailable):
-                    await node.join()
-                status = await registry.status(launch)
-        for client in held:
-            await client.close()
-        assert status.result.code == "join_timeout"
-        assert f"it may open {files} files" in status.result.message
-        assert "not contacted the registry" not in status.result.message
-        assert registry.log.count("no file descriptors left") == 2  # the trouble, the end
-        await registry.create(later := Launch("later"), 1)
-        async with Node(registry.place, later, 0) as node:
-            assert (await node.join()).incarnation == 1
 
 
 def test_a_registry_that_cannot_start_says_why(registry: Registry) -> None:

@@ -64,10 +64,6 @@ from rendezvous.wire import types, words
             {("64K",): 65_536, ("16m",): 16 << 20, ("1G",): 1 << 30, ("77",): 77},
         ),
         (
-            words.printable,
-            {("abc", 3): "abc", ("abcd", 3): "ab…", ("a\nb\x1b", 9): "a?b?", ("\n\n\n", 2): "?…"},
-        ),
-        (
             words.listed,
             {
                 (("a", "b"), 2): "a, b",
