@@ -5,10 +5,6 @@ How each kind of impostor is found is in rendezvous/test_http_network.py and tes
 
 from __future__ import annotations
 
-import socket
-import ssl
-from pathlib import Path
-
 import pytest
 
 from rendezvous.talk.certificate import make_certificate, public_key_pin
@@ -17,7 +13,6 @@ from rendezvous.talk.credentials import Credential, new_secret
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.wire.errors import RdzvError, Unavailable
 from tests.attack.server import Request, serving, tls
-from tests.support.registry import running, unverified
 
 TOKEN = Credential("join", new_secret(), 1, 1)
 SECRET = new_secret()
@@ -74,28 +69,3 @@ async def test_a_key_that_changes_under_a_client_is_told_nothing(trust: str) -> 
         errors = [await complaint(client) for _ in range(3)]
         assert PROOFS[trust][1] in errors[-1].message
         assert other.everything == b""
-
-
-def test_the_registry_speaks_the_newest_version_and_nothing_else(tmp_path: Path) -> None:
-    def speak(port: int, version: ssl.TLSVersion) -> None:
-        context = unverified()
-        context.maximum_version = version
-        with socket.create_connection(("127.0.0.1", port), 20) as sock, context.wrap_socket(sock):
-            pass
-
-    with running(tmp_path, tls=True) as registry:
-        speak(registry.port, ssl.TLSVersion.TLSv1_3)
-        with pytest.raises(ssl.SSLError, match=r"(?i)protocol"):
-            speak(registry.port, ssl.TLSVersion.TLSv1_2)
-
-
-def test_the_registry_hands_out_no_ticket_to_resume_a_session_with(tmp_path: Path) -> None:
-    with (
-        running(tmp_path, tls=True) as registry,
-        socket.create_connection(("127.0.0.1", registry.port), 20) as sock,
-        unverified().wrap_socket(sock) as client,
-    ):
-        client.sendall(b"GET /healthz HTTP/1.1\r\nHost: rdzv\r\n\r\n")
-        assert client.recv(12) == b"HTTP/1.1 200"  # a ticket would have come before it
-        assert client.session is not None
-        assert not client.session.has_ticket

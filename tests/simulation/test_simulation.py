@@ -3,21 +3,16 @@ itself."""
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from _pytest.mark.structures import ParameterSet
 
-from rendezvous.registry.sqlite_journal import read_journal
-from tests.simulation import __main__ as command
 from tests.simulation.__main__ import run_seeds, seeds_from
 from tests.simulation.faults import KINDS, words
 from tests.simulation.generate import generate, outlives_nodes
 from tests.simulation.network import ADDRESSES
 from tests.simulation.schedule import BREAKING, Fault, Launch, Schedule
-from tests.simulation.search import stored
 from tests.simulation.world import World, simulate
 from tests.support.nightly import at_night
 
@@ -81,21 +76,6 @@ def test_a_schedule_runs_the_same_way_each_time() -> None:
     assert simulate(generate(52)) == simulate(generate(52))
 
 
-def test_the_ranks_of_a_program_are_those_of_its_node() -> None:
-    """As torchrun gives them: by the node's number in the table, which need not be its slot."""
-    world = World(replace(generate(5_209), faults=()))
-    assert world.run().violation is None
-    run = world.history.runs["r0"]
-    assert run.table is not None
-    told = {}
-    for row, ranks in run.table.processes():
-        node = run.slots[row.slot].node
-        assert node is not None
-        if node.exit is not None and node.exit.rank is not None:
-            told[row.slot] = (node.exit.rank, ranks[0])
-    assert told == {0: (0, 0), 5: (9, 9), 4: (12, 12), 3: (15, 15)}
-
-
 def test_every_kind_of_fault_is_drawn_and_can_be_read() -> None:
     faults = [fault for seed in range(1_000) for fault in generate(seed).faults]
     assert {fault.what for fault in faults} == KINDS.keys()
@@ -142,28 +122,3 @@ def test_a_node_uses_the_address_that_is_left() -> None:
     assert (process.ended, process.result is not None) == (0, True)
     assert process.client is not None
     assert process.client.base == f"https://{ADDRESSES[1]}:29600"
-
-
-# --- what a person gets of a failure --------------------------------------------------------------
-
-
-@pytest.mark.nightly
-def test_a_failure_is_told_and_can_be_run_and_replayed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    name = "live holders displaced"
-    seed, invariant = stored()[name]
-    planted = ["simulation", "--bug", name]
-    monkeypatch.setattr(sys, "argv", [*planted, "--schedules", "1", "--seed", str(seed)])
-    assert command.main() == 1
-    said = capsys.readouterr().out
-    folder = Path("build/simulate")
-    assert f"seed {seed}: {invariant} does not hold" in said
-    assert f"rdzv replay {folder / f'seed-{seed}.sqlite'}" in said
-    assert read_journal(folder / f"seed-{seed}.sqlite")
-    file = str(folder / f"seed-{seed}.json")
-    monkeypatch.setattr(sys, "argv", [*planted, "--schedule", file])
-    assert command.main() == 1
-    monkeypatch.setattr(sys, "argv", ["simulation", "--schedule", file])
-    assert command.main() == 0
