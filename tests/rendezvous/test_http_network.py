@@ -24,10 +24,14 @@ from rendezvous.talk.failures import Fault, NetworkFailure
 from rendezvous.talk.http_network import HttpNetwork, _fault_of
 from rendezvous.talk.join_string import RegistryPlace
 from rendezvous.talk.network import Request
-from rendezvous.wire.errors import Unavailable
+from rendezvous.wire.errors import NotFound, Unavailable
+from rendezvous.wire.reports import ExitReport, LeaveReport
+from rendezvous.wire.run import Phase
 from tests.attack.server import tls
 from tests.support.registry import (
     REQUEST_SECONDS,
+    Launch,
+    Node,
     Registry,
     by_public_key,
     running,
@@ -456,6 +460,37 @@ async def test_the_environment_changes_nothing(
 
 
 # The calls, on a real registry
+
+
+async def test_every_call_of_a_launcher_and_a_node(tls_registry: Registry) -> None:
+    launch = Launch("calls")
+    async with tls_registry.client() as operator:
+        assert (await operator.create("calls", launch.spec(1))).phase is Phase.GATHERING
+        assert "calls" in [status.run for status in await operator.runs()]
+    async with Node(tls_registry.place, launch, 0) as node:
+        token = node.client.credential
+        reply = await node.join()
+        assert (node.client.credential, token) == (reply.credential, launch.token(0).text())
+        await node.run()
+        async with tls_registry.client(launch.keys.read) as reader:
+            status = await reader.status("calls")
+            assert (await reader.checks("calls")).hostnames == {0: "host0"}
+            assert (await reader.table("calls", status.digest)).digest() == status.digest
+            later = asyncio.create_task(reader.status("calls", after=status.version, wait=5))
+            await node.report(ExitReport(epoch=1, exit_code=0))
+            assert (await later).version > status.version
+            await node.report(LeaveReport())
+            kinds = [line.kind async for line in reader.events("calls")]
+            assert kinds == ["created", "joined", "probed", "acked", "exited", "left"]
+            rest = [line.number async for line in reader.events("calls", after=4)]
+            assert rest == [5, 6]
+    async with tls_registry.client(launch.keys.admin) as admin:
+        result = (await admin.cancel("calls", "too late")).result
+        assert result is not None
+        assert result.status == "ok"
+        with pytest.raises(NotFound):
+            async for _ in admin.events("nosuch"):
+                pass
 
 
 # --- what an error of the network means ----------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from pathlib import Path
 
 import pytest
 from pydantic_core import to_json
@@ -11,11 +12,14 @@ from starlette.types import ASGIApp
 
 from rendezvous.registry.app import ROUTES, make_app
 from rendezvous.talk.credentials import SERVER_NAME, Credential, new_tenant_credential
-from rendezvous.wire.errors import Moved, TenantClash, TooManyRequests, TooManyRuns
+from rendezvous.talk.tenants import put_tenant, remove_tenant
+from rendezvous.wire.errors import Moved, TenantClash, TooManyRequests, TooManyRuns, Unauthorized
+from rendezvous.wire.run import Phase
 from rendezvous.wire.tenant import TenantLimits, TenantRequest, Usage
 from tests.rendezvous.test_replica import Cluster, One, virtually
 from tests.support.driver import make_refusal
 from tests.support.registry import Launch
+from tests.support.replicas import replicas
 from tests.support.served import Answer, ask
 
 MINE = Launch("team-a", secret=bytes(32))
@@ -198,3 +202,35 @@ async def test_of_overlapping_tenants_at_two_replicas_one_is_refused(cluster: Cl
 
 
 # Processes, on a real PostgreSQL
+
+
+@pytest.mark.real_time
+async def test_a_team_goes_to_any_process_lists_all_its_runs_and_is_revoked_at_each(
+    tmp_path: Path, dsn: str
+) -> None:
+    team = new_tenant_credential()
+    asked = TenantRequest(prefix="team-", sha256=team.sha256(), limits=TenantLimits(max_runs=2))
+    with replicas(tmp_path, dsn, 2) as cluster:
+        for number in range(2):
+            await cluster.wait_until_ready(number)
+        async with cluster.client_of(0) as operator:
+            await put_tenant(operator, "team", asked)
+        await asyncio.sleep(_BEATS_SECONDS)
+        clients = [one.client(team) for one in cluster.all]
+        for number, client in enumerate(clients):
+            run = f"team-{number}"
+            await client.create(run, Launch(run).spec(2))
+        await asyncio.sleep(_BEATS_SECONDS)
+        assert [one.run for one in await clients[0].runs()] == ["team-0", "team-1"]
+        assert (await clients[0].status("team-1")).run == "team-1"
+        for client in clients:
+            with pytest.raises(TooManyRuns, match="has 2 runs in progress"):
+                await client.create("team-2", Launch("team-2").spec(2))
+        async with cluster.client_of(1) as operator:
+            assert (await remove_tenant(operator, "team")).usage.runs == 2
+            await asyncio.sleep(_BEATS_SECONDS)
+            for client in clients:
+                with pytest.raises(Unauthorized):
+                    await client.runs()
+                await client.close()
+            assert (await operator.status("team-0")).phase is Phase.GATHERING
