@@ -1,4 +1,4 @@
-"""Three nodes of which no number is another one: of the middle one, courses are written down."""
+"""Three nodes of which no number is another one: what the middle one is given is written down."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from tests.worker.test_hosts_plan import row
 from tests.worker.test_hosts_plan import table as table_of
 from worker.contracts import Contract, check_command, make_contract
 from worker.contracts.choice import choose_framework
-from worker.contracts.framework import Need, Paths
+from worker.contracts.framework import Paths
 from worker.contracts.variables import ProgramOptions
 from worker.contracts.words import last_words, rank_of_failure
 from worker.nccl.env import Given
@@ -26,14 +26,6 @@ V4 = ("10.0.0.1", "10.0.0.2")
 V6 = ("fd00::1", "fd00::2")
 MODULE = "python -m torch.distributed.run"
 KEPT = "is kept as you set it"
-FIRST_START = {
-    "RDZV_EPOCH": "1",
-    "RDZV_RESTARTS": "0",
-    "RDZV_MAX_RESTARTS": "0",
-    "RDZV_REPLACEMENTS": "0",
-    "RDZV_LAST_FAILURE": "",
-}
-"""What the first program of a run is told of those before it."""
 LEFT_OUT = f"{KEPT}: it excludes eth1, the interface of the table"
 
 
@@ -78,40 +70,6 @@ def words(*lines: str) -> list[str]:
 # ---- torchrun -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_static_torchrun_is_given_our_ranks_and_the_masters_address(rank: int) -> None:
-    made = contract(node=rank, sealed=table(nproc=(8, 4)))
-    own = (8, 4)[rank]
-    assert {v.name: v.value for v in made.explained} == made.variables
-    assert all(v.reason for v in made.explained)
-    assert replace(made, explained=[]) == Contract(
-        argv=words(
-            f"torchrun --nnodes 2 --nproc-per-node {own} --rdzv-backend static --rdzv-id llama",
-            f"--node-rank {rank} --master-addr 10.0.0.1 --master-port 29500",
-            "train.py --epochs 3",
-        ),
-        variables={
-            "MASTER_ADDR": "10.0.0.1",
-            "MASTER_PORT": "29500",
-            "NODE_RANK": str(rank),
-            "RDZV_NODE_ADDRESS": f"10.0.0.{rank + 1}",
-            "NNODES": "2",
-            "NPROC_PER_NODE": str(own),
-            "RDZV_ID": "llama",
-            **FIRST_START,
-            "GLOO_SOCKET_IFNAME": f"eth{rank}",
-            "TP_SOCKET_IFNAME": f"eth{rank}",
-            "NCCL_SOCKET_IFNAME": f"eth{rank}",
-            "NCCL_SOCKET_FAMILY": "AF_INET",
-        },
-        removed=frozenset(SECRET_VARIABLES),
-        notes=[],
-        fatal_workers=True,
-        needs=(Need("torch", "pip install torch", program="torchrun"),),
-        port=(29500, None)[rank],
-    )
-
-
 @pytest.mark.parametrize(
     ("command", "how"),
     [
@@ -125,28 +83,6 @@ def test_a_worker_that_may_be_started_again_does_not_end_the_program(
     command: str, how: dict[str, Any]
 ) -> None:
     assert not contract(*command.split(), **how).fatal_workers
-
-
-@pytest.mark.parametrize(
-    ("backend", "sealed", "rank", "words_of_table"),
-    [
-        ("static", V6, 1, "--node-rank 1 --master-addr fd00::1 --master-port 29500"),
-        ("c10d", V4, 0, "--rdzv-endpoint 10.0.0.1:29500 --local-addr 10.0.0.1 {} is_host=1"),
-        ("c10d", V4, 1, "--rdzv-endpoint 10.0.0.1:29500 --local-addr 10.0.0.2 {} is_host=0"),
-        ("c10d", V6, 1, "--rdzv-endpoint [fd00::1]:29500 --local-addr fd00::2 {} is_host=0"),
-    ],
-)
-def test_torchrun_is_told_the_master_or_who_hosts_the_store_and_its_own_address(
-    backend: str, sealed: tuple[str, ...], rank: int, words_of_table: str
-) -> None:
-    made = contract(node=rank, rdzv_backend=backend, sealed=table(sealed))
-    assert made.argv == words(
-        f"torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend {backend} --rdzv-id llama",
-        words_of_table.format("--rdzv-conf"),
-        "train.py --epochs 3",
-    )
-    assert made.variables["MASTER_ADDR"] == sealed[0]
-    assert made.variables["NCCL_SOCKET_FAMILY"] == ("AF_INET6" if sealed == V6 else "AF_INET")
 
 
 @pytest.mark.parametrize(
@@ -263,15 +199,6 @@ def test_the_rank_of_a_failed_process_is_read_off_what_the_starter_says() -> Non
 
 
 # ---- any command --------------------------------------------------------------------------------
-
-
-def test_another_command_is_started_as_it_is_with_the_same_variables() -> None:
-    command = ("accelerate", "launch", "--nnodes", "9", "")
-    made = contract(*command, framework="command", environ={"PATH": "/bin"})
-    assert made.argv == list(command)
-    assert made.variables == contract().variables
-    assert made.removed == frozenset(SECRET_VARIABLES)
-    assert made.notes == []
 
 
 # ---- the user's environment ---------------------------------------------------------------------

@@ -12,15 +12,14 @@ from rendezvous.wire.errors import UsageError
 from rendezvous.wire.run import RestartFacts
 from rendezvous.wire.table import EndpointTable
 from tests.support.rows import rows
-from tests.worker.test_contracts import FIRST_START, V6, contract, table, words
+from tests.worker.test_contracts import V6, contract, table, words
 from worker.contracts import FRAMEWORKS, Contract, check_command, make_contract
 from worker.contracts.files import files_of
-from worker.contracts.framework import PROGRAMS, Need, Paths
+from worker.contracts.framework import Need, Paths
 from worker.contracts.variables import ProgramOptions
 
 PATHS = Paths("/logs/node", "/opt/rdzv/bin/python", "/logs/node/bin", "/run/rdzv.sock")
 LAUNCH = "torch.distributed.launch"
-STARTER = f"/opt/rdzv/bin/python -I -S {PROGRAMS}/processes.py"
 READ_A_HOSTFILE = ("deepspeed", "openmpi", "mpich", "intelmpi")
 RSH = "/logs/node/bin/rdzv-rsh"
 
@@ -49,51 +48,13 @@ def with_rows(sealed: EndpointTable, *interfaces: str, **change: Any) -> Endpoin
 
 UNEVEN = table(nproc=(2, 1))
 ALONE = with_rows(table(nproc=(1, 1)), "eth0")
-NEVER_RESTARTED = {"TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "0"}
-"""What torchrun would tell the processes that rdzv starts itself."""
-
 # ---- what every framework has in common ---------------------------------------------------------
 
 
-def test_every_node_has_both_hostfiles_and_the_table_by_address_and_in_the_order_of_ranks() -> None:
-    files = files_of(UNEVEN)
-    described = json.loads(files.pop("table.json"))
-    assert files == {
-        "hostfile": "10.0.0.1 slots=2\n10.0.0.2 slots=1\n",
-        "hostfile.mpich": "10.0.0.1:2\n10.0.0.2:1\n",
-    }
-    own: dict[str, Any] = {"node": 1, "slot": 11, "prefix_length": 24, "nproc_per_node": 1}
-    own |= {"hostname": "host-1", "address": "10.0.0.2", "interface": "eth1", "hcas": []}
-    first, second = described.pop("nodes")
-    assert (first["node"], first["nproc_per_node"], second) == (0, 2, own)
-    assert described == {
-        "run": "llama",
-        "launch_id": "k7f2a9c1xy",
-        "epoch": 1,
-        "digest": UNEVEN.digest(),
-        "master_address": "10.0.0.1",
-        "master_port": 29500,
-        "world_size": 3,
-        "network": "",
-        "transport": "",
-    }
+def test_an_ipv6_address_has_brackets_in_the_hostfile_that_has_a_colon() -> None:
     files = files_of(table(V6, (2, 2)))
     assert files["hostfile"] == "fd00::1 slots=2\nfd00::2 slots=2\n"
     assert files["hostfile.mpich"] == "[fd00::1]:2\n[fd00::2]:2\n"
-
-
-def test_the_program_is_told_where_its_files_and_its_agent_are() -> None:
-    found = of("command", "make").variables
-    assert {name: value for name, value in found.items() if name.startswith("RDZV_")} == {
-        "RDZV_ID": "llama",
-        "RDZV_NODE_ADDRESS": "10.0.0.2",
-        **FIRST_START,
-        "RDZV_SOCKET": "/run/rdzv.sock",
-        "RDZV_HOSTFILE": "/logs/node/hostfile",
-        "RDZV_HOSTFILE_MPICH": "/logs/node/hostfile.mpich",
-        "RDZV_TABLE": "/logs/node/table.json",
-        "RDZV_NOTICE_FILE": "/logs/node/notice.json",
-    }
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
@@ -274,77 +235,13 @@ def test_one_process_of_accelerates_is_not_called_many() -> None:
 # ---- a process for each rank --------------------------------------------------------------------
 
 
-def test_env_starts_the_processes_of_uneven_nodes_with_their_global_ranks() -> None:
-    made = of("env", "train.py", "--gpu=$LOCAL_RANK", sealed=UNEVEN, grace=2.5)
-    assert made.argv == words(
-        f"{STARTER} --rank 2 --processes 1 --world 3 --node 1 --grace 2.5",
-        "-- python3 -u train.py --gpu=$LOCAL_RANK",
-    )
-    assert made.fatal_workers
-    assert made.needs == (Need("python3", "", program="python3"),)
-
-
-def test_jax_is_told_its_coordinator_and_each_process_its_number() -> None:
-    made = of("jax", "train.py", sealed=table(V6, (2, 2)))
-    assert made.argv == words(
-        f"{STARTER} --rank 2 --processes 2 --world 4 --node 1 --grace 10",
-        "--set JAX_NUM_PROCESSES=$WORLD_SIZE --set JAX_PROCESS_ID=$RANK",
-        "--set JAX_LOCAL_DEVICE_IDS=$LOCAL_RANK -- python3 -u train.py",
-    )
-    assert framework_variables(made) == {
-        **NEVER_RESTARTED,
-        "JAX_COORDINATOR_ADDRESS": "[fd00::1]:29500",
-    }
-
-
 def test_the_only_jax_process_of_a_node_has_all_its_devices() -> None:
     made = of("jax", "python", "train.py", sealed=table(nproc=(1, 1)))
     assert not [word for word in made.argv if word.startswith("JAX_LOCAL_DEVICE_IDS")]
     assert made.needs == (Need("jax", "pip install jax", "python", ("jax",)),)
 
 
-SCHEDULER = "would take its ranks from there, not from the table"
-
-
-@pytest.mark.parametrize(
-    ("framework", "names", "reasons"),
-    [
-        ("env", "RANK LOCAL_RANK", ["each process is given its own"] * 2),
-        ("jax", "JAX_COORDINATOR_PORT", ["the coordinator's address comes from the table"]),
-        ("tensorflow", "RANK WORLD_SIZE", ["TF_CONFIG says which task it is"] * 2),
-        (
-            "lightning",
-            "LOCAL_RANK TORCHELASTIC_RUN_ID",
-            ["Lightning numbers its processes itself", f"Lightning {SCHEDULER}"],
-        ),
-    ],
-)
-def test_ranks_and_schedulers_that_would_beat_the_table_are_removed_with_the_reason(
-    framework: str, names: str, reasons: list[str]
-) -> None:
-    environ = dict.fromkeys(names.split(), "1") | {"SLURM_JOB_ID": "1"}
-    made = of(framework, "x.py", environ=environ, sealed=even())
-    assert made.environment(environ).keys() & environ.keys() == {"SLURM_JOB_ID"}
-    told = zip(names.split(), reasons, strict=True)
-    assert made.notes == [f"{name} was removed: {reason}" for name, reason in told]
-
-
-def test_lightning_is_needed_by_either_of_its_names() -> None:
-    modules = ("lightning", "pytorch_lightning")
-    found = of("lightning", "train.py", sealed=even()).needs
-    assert found == (Need("lightning", "pip install lightning", "python3", modules),)
-
-
 # ---- deepspeed and horovod by a launcher --------------------------------------------------------
-
-
-def test_deepspeed_with_a_launcher_runs_on_node_0_where_ssh_is_rdzv_rsh() -> None:
-    made = of("deepspeed", "--launcher", "pdsh", "train.py", node=0, sealed=even())
-    assert made.argv == words(f"deepspeed {GIVEN['deepspeed']} --launcher pdsh train.py")
-    assert made.environment({"PATH": "/usr/bin"})["PATH"] == "/logs/node/bin:/usr/bin"
-    assert [need.program for need in made.needs] == ["deepspeed", "pdsh"]
-    served = of("deepspeed", "--launcher", "pdsh", "train.py", node=1, sealed=even())
-    assert [need.program for need in served.needs] == ["deepspeed"]
 
 
 def test_deepspeed_by_open_mpi_is_told_the_network_that_it_would_guess() -> None:
@@ -355,43 +252,6 @@ def test_deepspeed_by_open_mpi_is_told_the_network_that_it_would_guess() -> None
     assert framework_variables(made)["OMPI_MCA_plm_rsh_agent"] == RSH
     own = ["--launcher", "openmpi", "--launcher_args", "--mca a b", "train.py"]
     assert of("deepspeed", *own, node=0, sealed=even()).argv[-5:] == own
-
-
-@pytest.mark.parametrize("rank", [0, 1])
-@pytest.mark.parametrize("nproc", [(2, 2), (3, 1)])
-def test_horovods_processes_meet_at_a_store_that_node_0_serves(
-    rank: int, nproc: tuple[int, int]
-) -> None:
-    made = of("horovod", "train.py", node=rank, sealed=table(nproc=nproc))
-    assert made.argv == words(
-        f"{STARTER} --rank {nproc[0] * rank} --processes {nproc[rank]} --world 4",
-        f"--node {rank} --grace 10",
-        "--set HOROVOD_RANK=$RANK --set HOROVOD_SIZE=$WORLD_SIZE",
-        "--set HOROVOD_LOCAL_RANK=$LOCAL_RANK --set HOROVOD_LOCAL_SIZE=$LOCAL_WORLD_SIZE",
-        "--set HOROVOD_CROSS_RANK=$NODE_RANK --set HOROVOD_CROSS_SIZE=2",
-        f"--set HOROVOD_HOSTNAME=10.0.0.{rank + 1} --store 10.0.0.1:29500",
-        "--serve" * (rank == 0),
-        "-- python3 -u train.py",
-    )
-    assert framework_variables(made) == {
-        **NEVER_RESTARTED,
-        "HOROVOD_GLOO_RENDEZVOUS_ADDR": "10.0.0.1",
-        "HOROVOD_GLOO_RENDEZVOUS_PORT": "29500",
-        "HOROVOD_CONTROLLER": "gloo",
-        "HOROVOD_CPU_OPERATIONS": "gloo",
-        "HOROVOD_GLOO_IFACE": f"eth{rank}",
-        "HOROVOD_GLOO_TIMEOUT_SECONDS": "120",
-    }
-
-
-@pytest.mark.parametrize(("own", "given"), [("", "-np 4 "), ("-np 3 --verbose ", "")])
-def test_horovodrun_is_given_the_hosts_and_calls_ssh_by_the_agents(own: str, given: str) -> None:
-    command = f"horovodrun {own}python x.py"
-    made = of("horovod", *command.split(), node=0, sealed=with_rows(even(), "eth0", "eth0"))
-    hosts = "horovodrun --hostfile /logs/node/hostfile"
-    assert made.argv == words(f"{hosts} {given}{own}python x.py")
-    assert made.path_first == "/logs/node/bin"
-    assert framework_variables(made) == {"HOROVOD_GLOO_IFACE": "eth0"}
 
 
 # ---- tensorflow ---------------------------------------------------------------------------------
@@ -416,47 +276,9 @@ def test_every_node_of_tensorflow_is_a_worker_at_its_own_address(
     assert made.port == port
 
 
-def test_a_chief_is_node_0_and_parameter_servers_are_the_last_nodes() -> None:
-    four = table(tuple(f"10.0.0.{n}" for n in range(1, 5)), (1, 1, 1, 1))
-    tasks = []
-    for rank in range(4):
-        made = of("tensorflow", "x.py", node=rank, sealed=four, tf_chief=True, tf_ps=1)
-        told = json.loads(made.variables["TF_CONFIG"])
-        assert told["cluster"] == {
-            "chief": ["10.0.0.1:29500"],
-            "worker": ["10.0.0.2:29500", "10.0.0.3:29500"],
-            "ps": ["10.0.0.4:29500"],
-        }
-        tasks.append(tuple(told["task"].values()))
-    assert tasks == [("chief", 0), ("worker", 0), ("worker", 1), ("ps", 0)]
-
-
 # ---- restarts -----------------------------------------------------------------------------------
 
 ONCE = RestartFacts(restarts=1, max_restarts=3, replacements=2, last_failure="node 1 failed: ü")
-
-
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_every_program_is_told_the_same_of_those_before_it_on_every_node(framework: str) -> None:
-    again = even().model_copy(update={"epoch": 4})
-    for rank in (0, 1):
-        made = of(framework, "x.py", node=rank, sealed=again, restarts=ONCE)
-        told = {name: made.variables[name] for name in FIRST_START}
-        assert told == {
-            "RDZV_EPOCH": "4",
-            "RDZV_RESTARTS": "1",
-            "RDZV_MAX_RESTARTS": "3",
-            "RDZV_REPLACEMENTS": "2",
-            "RDZV_LAST_FAILURE": "node 1 failed: ü",
-        }
-
-
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_only_processes_of_our_own_starter_are_told_as_torchrun_would(framework: str) -> None:
-    made = of(framework, "x.py", sealed=even(), restarts=ONCE)
-    told = {name: made.variables.get(name) for name in NEVER_RESTARTED}
-    ours = framework in ("env", "jax", "horovod")
-    assert [*told.values()] == (["1", "3"] if ours else [None, None])
 
 
 def test_a_failure_in_another_alphabet_is_told_in_any_locale(

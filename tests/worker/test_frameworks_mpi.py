@@ -22,37 +22,13 @@ IPV6 = (
     "only with IPv4; give the nodes IPv4 addresses (--network chooses if they have both), or "
     "use Open MPI"
 )
-AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 INCLUDE = ("OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include", "PRTE_MCA_prte_if_include")
-OPEN_MPI = AS_ROOT | {"OMPI_MCA_plm_rsh_agent": RSH, "PRTE_MCA_plm_ssh_agent": RSH}
 MINE = {"OMPI_MCA_regx": "fwd", "OMPI_MCA_btl_tcp_if_exclude": "lo"}
-MPICH_FILE = "/logs/node/hostfile.mpich"
-OF_OPEN_MPI = dict.fromkeys(INCLUDE, "10.0.0.0/24") | dict.fromkeys(
-    ("OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile"), "/logs/node/hostfile"
-)
-OF_MPICH = {"LAUNCHER": "ssh", "LAUNCHER_EXEC": RSH, "HOST_FILE": MPICH_FILE, "IFACE": "eth0"}
-OF_INTEL = {"HYDRA_BOOTSTRAP": "ssh", "HYDRA_BOOTSTRAP_EXEC": RSH}
-OF_INTEL |= {"HYDRA_HOST_FILE": MPICH_FILE, "HYDRA_IFACE": "eth0", "PERHOST": "2"}
-ONE_MACHINE = table(("127.0.0.1", "127.0.0.2"), (2, 2))
 
 
 def ipv6(second: str = "eth0", addresses: tuple[str, ...] = V6) -> EndpointTable:
     """Two nodes with IPv6 alone; the second one's interface has this name."""
     return with_rows(table(addresses, (2, 2)), "eth0", second, prefix_length=64)
-
-
-@pytest.mark.parametrize(
-    ("framework", "variables"),
-    [
-        ("openmpi", OPEN_MPI | OF_OPEN_MPI),
-        ("mpich", {f"HYDRA_{name}": value for name, value in OF_MPICH.items()}),
-        ("intelmpi", {f"I_MPI_{name}": value for name, value in OF_INTEL.items()}),
-    ],
-)
-def test_every_mpi_finds_hosts_agent_and_network_in_the_environment(
-    framework: str, variables: dict[str, str]
-) -> None:
-    assert framework_variables(of(framework, "x", node=0, sealed=even())) == variables
 
 
 def test_intel_mpi_takes_uneven_numbers_from_a_flag() -> None:
@@ -121,17 +97,6 @@ def test_open_mpi_is_asked_for_ipv6_on_every_node_of_a_table_with_it_alone(
         assert [need.program for need in made.needs if need.lack] == asked
 
 
-def test_open_mpi_starts_the_nodes_of_one_machine_as_one_host() -> None:
-    mine = {"OMPI_MCA_orte_default_hostfile": "mine"}
-    made = of("openmpi", "x", node=0, sealed=ONE_MACHINE, environ=mine)
-    assert made.argv == words("mpirun -np 4 x")
-    assert framework_variables(made) == OPEN_MPI | {
-        "OMPI_MCA_rmaps_base_oversubscribe": "1",
-        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-    }
-    assert made.notes == ["OMPI_MCA_orte_default_hostfile was removed: all nodes are one machine"]
-
-
 def test_open_mpis_own_variables_of_the_user_are_kept_and_those_of_the_nodes_replaced() -> None:
     kept = {"OMPI_MCA_btl_tcp_if_exclude": "lo", "OMPI_MCA_oob_tcp_if_include": "ib0"}
     removed = {"OMPI_MCA_plm": "slurm", "SLURM_JOBID": "7", "LOCAL_RANK": "0"}
@@ -188,12 +153,3 @@ def test_what_is_the_same_on_all_nodes_may_be_taken_to_them() -> None:
     assert of("mpich", "x", node=0, sealed=UNEVEN).withheld["NPROC_PER_NODE"] == "2"
     assert of("mpich", "x", node=0, sealed=ALONE).withheld == {}
     assert of("openmpi", "x", node=0).withheld == {}  # gives each rank what its own node says
-
-
-def test_nccls_log_is_kept_where_the_processes_are_told_of_it() -> None:
-    told = [
-        of(name, "x", node=rank, nccl_log="on", nccl_file="/node.%p.log").nccl_log
-        for name in ("openmpi", "mpich")
-        for rank in (0, 1)
-    ]
-    assert told == ["/node.%p.log", "/node.%p.log", "", "/node.%p.log"]
