@@ -352,20 +352,6 @@ def test_what_has_a_program_of_its_own_is_taken(command: str) -> None:
 LOOKED_INTO = Paths("/f", hook="/rdzv/hook", look="/run/look-1")
 
 
-@pytest.mark.parametrize(
-    ("theirs", "path"), [({}, "/rdzv/hook"), ({"PYTHONPATH": ":/a"}, "/rdzv/hook::/a")]
-)
-def test_the_hook_comes_first_and_the_users_path_behind_it(
-    theirs: dict[str, str], path: str
-) -> None:
-    made = contract(paths=LOOKED_INTO, environ=theirs)
-    found = made.environment(theirs)
-    assert (found["PYTHONPATH"], found["RDZV_LOOK_FOLDER"]) == (path, "/run/look-1")
-    assert made.notes == []
-    reasons = {one.name: one.reason for one in made.explained}
-    assert reasons["PYTHONPATH"].startswith("rdzv's hook is first")
-
-
 def test_nothing_of_the_hook_is_there_when_it_is_off_or_not_possible() -> None:
     theirs = {"PYTHONPATH": "/a"}
     paths = Paths("/f", bin="/f/bin", socket="/s", look="/run/look-1")

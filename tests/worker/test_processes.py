@@ -181,9 +181,13 @@ def test_how_those_ended_who_were_told_to_can_be_seen_until_the_last_has(tmp_pat
     assert not any(rank.is_running() for rank in pids.values())
 
 
-def test_a_program_that_is_not_there_is_127_and_named() -> None:
-    said = "rdzv: 'no-such-program' cannot be started: No such file or directory\n"
-    assert ended(start("no-such-program")) == (127, [], said)
+@pytest.mark.parametrize(
+    ("program", "code", "why"),
+    [("no-such-program", 127, "No such file or directory"), ("/", 126, "Permission denied")],
+)
+def test_a_program_that_cannot_be_started_is_named(program: str, code: int, why: str) -> None:
+    said = f"rdzv: {program!r} cannot be started: {why}\n"
+    assert ended(start(program)) == (code, [], said)
 
 
 def test_a_users_signal_reaches_every_process() -> None:

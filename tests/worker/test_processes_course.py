@@ -239,28 +239,6 @@ FIRST = "process 5 (local rank 1) failed first, with "
 OTHERS = "; ending the others of this node"
 
 
-def test_the_first_that_fails_ends_the_others_and_is_the_first_to_be_reaped(
-    kernel: Callable[..., Kernel], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one = kernel(Child(), Child(2.0, 3), Child(heeds=False))
-    assert run(one, monkeypatch) == 3
-    assert one.done == [
-        *BEGUN,
-        (2.0, "kill", 101, "SIGTERM"),
-        (2.0, "kill", 103, "SIGTERM"),
-        (2.0, "says", f"{FIRST}exit code 3{OTHERS}"),
-        (9.0, "kill", 103, "SIGKILL"),
-        (9.0, "sleeps", 0.2),
-        *((9.2, "waits", pid) for pid in (102, 101, 103)),
-    ]
-    for local, options in enumerate(one.options):
-        ranks = {"RANK": 4 + local, "LOCAL_RANK": local, "WORLD_SIZE": 9, "LOCAL_WORLD_SIZE": 3}
-        ranks |= {"NODE_RANK": 2, "GROUP_RANK": 2}
-        found = {name: int(options["env"][name]) for name in ranks}
-        assert found == ranks
-        assert (options["stdin"], options["bufsize"]) == (subprocess.DEVNULL, 0)
-
-
 def test_of_several_that_have_failed_the_lowest_is_named_and_one_that_ended_well_is_reaped_at_once(
     kernel: Callable[..., Kernel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -313,26 +291,6 @@ def test_who_is_told_to_end_sends_no_word_of_its_own_before_the_kill(
     ]
 
 
-@pytest.mark.parametrize(
-    ("error", "code"),
-    [(FileNotFoundError(2, "No such file"), 127), (PermissionError(13, "No right"), 126)],
-)
-def test_where_one_cannot_be_started_no_more_are_and_the_others_end(
-    kernel: Callable[..., Kernel],
-    monkeypatch: pytest.MonkeyPatch,
-    error: OSError,
-    code: int,
-) -> None:
-    one = kernel(Child(), error, Child())
-    assert run(one, monkeypatch) == code
-    assert one.done == [
-        *BEGUN[:2],
-        (0.0, "kill", 101, "SIGTERM"),
-        (0.0, "says", f"'train' cannot be started: {error.strerror}"),
-        (0.5, "waits", 101),
-    ]
-
-
 def test_each_is_killed_once_however_much_happens_before_the_last_is_gone(
     kernel: Callable[..., Kernel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -355,25 +313,6 @@ def test_each_is_killed_once_however_much_happens_before_the_last_is_gone(
         (11.0, "kill", 103, "SIGUSR1"),
         (20.0, "sleeps", 0.2),
         *((20.2, "waits", pid) for pid in (101, 102, 103)),
-    ]
-
-
-def test_lines_are_passed_on_whole_and_what_waits_for_its_end_after_a_silence(
-    kernel: Callable[..., Kernel], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    says = ((0.5, 1, b"one\ntw"), (0.6, 1, b"o\n10%\r20%"), (2.0, 1, b"30%\n"), (2.5, 2, b"err"))
-    other = ((0.75, 1, b"whole\n"), (0.875, 1, b"x" * 5), (1.0, 1, b"y\n"), (2.5, 2, b"bad\n"))
-    one = kernel(Child(3.0, says=says), Child(3.0, says=other), Child(3.0))
-    assert run(one, monkeypatch) == 0
-    assert one.printed == [
-        (0.5, 1, b"one\n"),
-        (0.6, 1, b"two\n10%\r"),
-        (0.75, 1, b"whole\n"),
-        (0.875, 1, b"20%"),
-        (1.0, 1, b"\nxxxxxy\n"),
-        (2.0, 1, b"30%\n"),
-        (2.5, 2, b"bad\n"),
-        (2.9, 2, b"err"),
     ]
 
 
@@ -435,20 +374,6 @@ def test_ranks_that_lead_groups_are_sent_what_their_starter_is(
         *sent,
         (12.0, "killpg", 101, "SIGKILL"),
         *((12.0, "waits", pid) for pid in (102, 101)),
-    ]
-
-
-def test_the_first_that_fails_is_named_by_its_rank_and_its_end_seen_sooner(
-    kernel: Callable[..., Kernel], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one = kernel(Child(), Child(2.0, 5))
-    assert run(one, monkeypatch, lambda: Own(["train"], ENVIRONS)) == 5
-    words = f"process 7 (local rank 1) failed first, with exit code 5{OTHERS}"
-    assert one.done[3:] == [
-        (2.0, "killpg", 101, "SIGTERM"),
-        (2.0, "says", words),
-        (2.5, "sleeps", 0.03),
-        *((2.53, "waits", pid) for pid in (102, 101)),
     ]
 
 

@@ -17,7 +17,6 @@ from worker.contracts.variables import (
     ProgramOptions,
     Variable,
     for_transports,
-    from_table,
     log_file,
     of_one_node,
     table_facts,
@@ -65,25 +64,6 @@ def conflicts(variables: list[Variable]) -> dict[str, str]:
 
 
 # ---- with nothing set ---------------------------------------------------------------------------
-
-
-def test_every_variable_of_a_plain_run_has_its_value_and_its_reason() -> None:
-    sealed = table()
-    own = f"this node's interface in the network of all nodes, {CLASS}; '=': this name alone"
-    gloo = "the same for Gloo, which otherwise resolves the hostname"
-    assert from_table(table_facts(sealed, sealed.rows[1])) + written() == [
-        Variable("MASTER_ADDR", "10.0.0.1", "node 0's address in the table"),
-        Variable("MASTER_PORT", "29500", "a port that is free on node 0"),
-        Variable("NODE_RANK", "1", "this node's number in the table"),
-        Variable("RDZV_NODE_ADDRESS", "10.0.0.2", "this node's own address in the table"),
-        Variable("NNODES", "2", "the nodes of the table"),
-        Variable("NPROC_PER_NODE", "8", "the processes of this node"),
-        Variable("RDZV_ID", "llama", "the run"),
-        Variable("NCCL_SOCKET_IFNAME", "=eth1", own),
-        Variable("GLOO_SOCKET_IFNAME", "eth1", gloo),
-        Variable("TP_SOCKET_IFNAME", "eth1", "the same for TensorPipe (torch's RPC)"),
-        Variable("NCCL_SOCKET_FAMILY", "AF_INET", "the table's addresses are of this family"),
-    ]
 
 
 # ---- RDMA ---------------------------------------------------------------------------------------
