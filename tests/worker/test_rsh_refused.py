@@ -164,6 +164,18 @@ def test_an_end_takes_its_start_back_and_is_told_where_that_may_have_been_heard(
     assert [parcel.frame for parcel in waiting._batch().values()] == [CommandEnd(number=1)]
 
 
+def test_an_exchange_that_is_ended_leaves_nothing_that_goes_on() -> None:
+    async def work() -> set[asyncio.Task[Any]]:
+        one = exchange.Exchange(Wire(), "r", 0, receive=print, lost=print)
+        working = asyncio.create_task(one.work())
+        await asyncio.sleep(0.01)
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+        return asyncio.all_tasks() - {asyncio.current_task()}
+
+    assert asyncio.run(work()) == set()
+
+
 async def test_a_node_that_has_no_file_left_says_so_and_goes_on(cluster: Cluster) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
