@@ -197,27 +197,6 @@ def test_remote_nodes_end_at_once_when_the_launcher_is_killed(tmp_path: Path) ->
     assert all(words in told for told in run.told.values()), run.told
 
 
-@pytest.mark.netns
-@pytest.mark.nightly
-def test_remote_nodes_end_after_their_orphan_time_out_when_the_launcher_has_no_time_to_tell(
-    tmp_path: Path,
-) -> None:
-    """As when the machine of rank 0 loses its power, but for the kernel's word to the peers."""
-    with waiting_cluster(tmp_path) as run:
-        killed = time.monotonic()
-        registry = run.registry()
-        run.launcher.send_signal(signal.SIGSTOP)  # it would start the registry again
-        registry.kill()
-        run.launcher.kill()
-        run.finish()
-        until(lambda: not processes_with(str(tmp_path)))
-        seconds = time.monotonic() - killed
-    assert [worker.returncode for worker in run.workers.values()] == [85, 85], run.told
-    said = [line for line in run.told[1].splitlines() if "has not answered for" in line]
-    assert said, run.told
-    assert 3 < seconds < 20
-
-
 @contextmanager
 def waiting_cluster(folder: Path) -> Iterator[Cluster]:
     """A launch on three hosts whose programs run until they are ended."""

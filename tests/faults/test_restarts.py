@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.disks import fill, no_reserve, small_disk
 from tests.support.epochs import OWN_PORT, moments, program, starts_apart, starts_in
 from tests.support.launching import Launched, launch, launching, processes_with, rdzv
 from tests.support.waiting import until
@@ -86,24 +84,6 @@ def test_all_programs_start_again_by_hand(tmp_path: Path) -> None:
 # --- who is killed meanwhile ----------------------------------------------------------------------
 
 
-# Node 0 outlives SIGTERM until the test has done its work.
-HELD = """
-if epoch == 1:
-    until("start-1-0")
-    if rank == 1:
-        until("fail")
-        fail(3)
-    until("end")
-"""
-
-
-def failed_and_held(launched: Launched, folder: Path) -> None:
-    """Node 1 has failed, and the registry has node 0 stopped, which takes its time."""
-    until(lambda: len(starts_in(folder)) == 2)
-    (folder / "fail").touch()
-    until(lambda: moments(folder, "SIGTERM-1-0"))
-
-
 def test_a_registry_that_is_killed_before_it_hears_of_the_failure_goes_on(tmp_path: Path) -> None:
     """By the program that fails."""
     fails = 'until("registry"); os.kill(int((folder / "registry").read_text()), 9); fail(3)'
@@ -149,36 +129,3 @@ def test_a_launcher_that_is_killed_in_a_pause_is_resumed_by_the_same_command(
     after = starts_apart(tmp_path)[len(before) :]
     assert [rank for _, rank in after] == [0, 1]
     assert [start.restarts for start in starts_in(tmp_path)[-2:]] == [4, 4]
-
-
-# --- a journal without room -----------------------------------------------------------------------
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
-    """A small file system for the state directory."""
-    with small_disk(tmp_path / "disk") as folder:
-        yield folder
-
-
-@pytest.mark.nightly
-@pytest.mark.netns
-def test_nothing_starts_again_before_that_can_be_written(tmp_path: Path, disk: Path) -> None:
-    """The disk is full once the failure is known, and before the last program has ended."""
-    command = program(tmp_path, HELD, before="hear(signal.SIGTERM)\n")
-    logs = tmp_path / "logs"
-    options = (*COMMAND, "--max-restarts", "1", "--grace", "60", "--log-dir", str(logs))
-    with launching(disk, *options, command=command) as launched:
-        failed_and_held(launched, tmp_path)
-        filler = fill(disk)
-        with no_reserve(launched.folder / "journal.sqlite"):
-            (tmp_path / "end").touch()
-            words = "the registry has not accepted this node's report yet"
-            until(lambda: words in (logs / "agent-0.log").read_text())
-            assert launched.events()[-1]["phase"] == "running"
-            assert starts_apart(tmp_path) == BOTH_TWICE[:2]
-            filler.unlink()
-            outcome = launched.finish()
-    assert outcome.code == 0, outcome.err
-    assert "could not be written: database or disk is full" in outcome.err
-    assert starts_apart(tmp_path) == BOTH_TWICE

@@ -18,7 +18,6 @@ from tests.support.launching import RDZV, Outcome, environment, launch, launchin
 from tests.support.nightly import but_at_night
 from tests.support.terminals import on_terminal
 from tests.support.users import User, make_users
-from worker.offer.ports import find_free
 
 TWO = ("--nnodes", "2", "--framework", "command")
 ONE = ("--nnodes", "1", "--framework", "command")
@@ -145,44 +144,6 @@ def test_two_users_without_names_launch_one_run_id_at_the_same_time(
         }
     look = environment(users[0].state, HOME=str(users[1].home))
     assert refusal(ask(look, "status", "both", by=users[1].by), users[0].state)
-
-
-@contextlib.contextmanager
-def serving(user: User, port: int) -> Iterator[str]:
-    """A user's standing registry; gives the first line that it says."""
-    registry = subprocess.Popen(
-        [*user.by, RDZV, "serve", "--port", str(port), "--registry-address", "127.0.0.1"],
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(Path(), **user.environment()),
-        cwd="/",
-    )
-    try:
-        assert registry.stderr is not None
-        yield registry.stderr.readline()
-    finally:
-        registry.terminate()
-        registry.communicate(timeout=30)
-
-
-@pytest.mark.nightly
-def test_two_users_serve_registries_but_not_at_one_port(users: list[User]) -> None:
-    one, other = users
-    port = find_free(20_000 + os.getpid() % 8_000) or 0
-    with serving(one, port) as said:
-        assert f"registry on port {port} " in said
-        env = environment(Path(), **other.environment())
-        refused = ask(env, "serve", "--port", str(port), by=other.by)
-        message, hint = refused.err.splitlines()
-        assert (refused.code, refused.out) == (64, "")
-        assert message.startswith(
-            f"rdzv: the registry cannot listen on port {port} of this machine: "
-            "Address already in use; "
-        )
-        assert hint.strip() == "wait until it has ended; or choose another with --port"
-        second = find_free(port + 1) or 0
-        with serving(other, second) as said_too:
-            assert f"registry on port {second} " in said_too
 
 
 # --- terminals and pipes --------------------------------------------------------------------------

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
-import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.path.farm import Farm, network
-from tests.support.launching import Launched, Outcome, processes_with, shell
+from tests.support.launching import Launched, processes_with, shell
 from tests.support.netlab import Host
 from tests.support.waiting import until
 
@@ -42,18 +39,6 @@ def said(launched: Launched, words: str) -> None:
 def count_said(launched: Launched, words: str) -> int:
     """How many events of the run say so."""
     return sum(words in str(event["reason"]) for event in launched.events())
-
-
-def status(farm: Farm) -> dict[str, Any]:
-    """How the run stands; nothing while nobody knows."""
-    shown = farm.rdzv("status", "r", "--json").stdout
-    return dict(json.loads(shown)) if shown else {}
-
-
-def interrupt(launched: Launched) -> Outcome:
-    """Ctrl-C, and what the launcher says to it."""
-    launched.signal(signal.SIGINT)
-    return launched.finish()
 
 
 def kill(launched: Launched) -> None:
@@ -88,31 +73,6 @@ def test_the_scheduler_starts_all_nodes_but_the_first_and_keeps_their_logs(
     assert "ended\n" in rest
     assert (follower.returncode, errors) == (0, "")
     until(lambda: not processes_with(f"{tmp_path}/farm"))
-
-
-# --- what the scheduler says ----------------------------------------------------------------------
-
-
-@pytest.mark.nightly
-@pytest.mark.faults
-def test_a_quota_is_named_while_it_is_waited_for_and_an_interrupt_ends_everything(
-    farm: Farm,
-) -> None:
-    farm.has("capacity", "1")
-    queued = r"waiting for 2 of 4 nodes: slots (1-2|2-3|1, 3) queued( \d+ s)? \(Quota\)"
-    with farm.launching("--nnodes", "4", command=shell("true")) as launched:
-        launched.wait_for("joined", 2)
-        until(lambda: count_said(launched, "generation 1: queued") == 2)  # before a command asks
-        until(lambda: re.fullmatch(queued, str(status(farm).get("reason"))))
-        first, later = (until(lambda: status(farm)) for _ in range(2))
-        outcome = interrupt(launched)
-    # The join time-out does not run in a queue.
-    assert later["elapsed_seconds"] > first["elapsed_seconds"]
-    assert later["remaining_seconds"] == first["remaining_seconds"]
-    assert outcome.code == 130
-    assert len(farm.names()) == 3
-    assert farm.living() == []
-    assert "may still exist" not in outcome.err
 
 
 # --- what goes wrong ------------------------------------------------------------------------------

@@ -45,15 +45,6 @@ def test_env_starts_a_process_for_each_rank_of_all_nodes_and_each_node_has_its_f
         assert [node["address"] for node in table["nodes"]] == ["127.0.0.1", "127.0.0.2"]
 
 
-@pytest.mark.nightly
-def test_parameter_servers_end_when_the_program_of_node_0_has(tmp_path: Path) -> None:
-    options = ("--framework", "tensorflow", "--tf-ps", "1", "--nnodes", "2", "--grace", "5")
-    script = 'case $TF_CONFIG in *\\"ps\\",*) echo serving; exec sleep 600;; esac; echo trained'
-    outcome = launch(tmp_path, *options, command=shell(script))
-    assert outcome.code == 0, outcome.err
-    assert "[0] trained" in outcome.out
-
-
 @pytest.mark.netns
 @pytest.mark.nightly
 def test_a_port_that_is_taken_on_one_node_of_tensorflow_moves_all_nodes(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ import pytest
 
 from tests.support.launching import (
     RDZV,
-    Launched,
     environment,
     launch,
     launching,
@@ -36,11 +35,6 @@ WAIT = "while :; do sleep 0.2; done"
 WAITING = f"trap 'exit 0' TERM; {WAIT}"
 
 pytestmark = [pytest.mark.real_time, pytest.mark.timeout(120)]
-
-
-def until_end(folder: Path) -> str:
-    """In a program: it runs until the folder has the file `end`."""
-    return f"while [ ! -e {folder}/end ]; do sleep 0.2; done"
 
 
 def result(state: Path) -> dict[str, object]:
@@ -180,34 +174,6 @@ def standing_registry(state: Path, *options: str) -> Iterator[dict[str, str]]:
     finally:
         registry.terminate()
         registry.communicate(timeout=30)
-
-
-@pytest.mark.faults
-@pytest.mark.nightly
-def test_a_standing_registry_serves_launches_at_once_and_says_when_it_takes_no_more(
-    tmp_path: Path,
-) -> None:
-    with standing_registry(tmp_path / "serve", "--max-runs", "2") as env:
-
-        def start(run: str, nodes: str) -> contextlib.AbstractContextManager[Launched]:
-            command = shell(f"{until_end(tmp_path)}; echo $RDZV_ID")
-            options = ("--nnodes", nodes, *COMMAND)
-            return launching(tmp_path / run, *options, command=command, run=run, env=env)
-
-        with start("one", "2") as one, start("two", "1") as two:
-            for held in (one, two):
-                until((held.folder / "status.json").exists)
-            with start("three", "1") as three:
-                refused = three.finish()
-            (tmp_path / "end").touch()
-            first, second = one.finish(), two.finish()
-        with start("three", "1") as three:
-            assert three.finish().code == 0
-    assert (first.code, second.code) == (0, 0), first.err + second.err
-    assert sorted(first.out.splitlines()) == ["[0] one", "[1] one"]
-    assert refused.code == 1
-    assert "cannot take another run" in refused.last_line
-    assert "has not created the run yet" not in refused.err
 
 
 # What is said, and to whom

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rendezvous.cause.clues import LOGGED, Line, find_clues, row_of, without_tracebacks
+from rendezvous.cause.clues import LOGGED, Line, find_clues, without_tracebacks
 from rendezvous.wire.evidence import Clue
 
 TRACEBACK = "Traceback (most recent call last):"
@@ -34,35 +34,6 @@ def test_a_traceback_tells_its_last_line_and_the_users_own_frame() -> None:
     clue = the_clue("step 1", TRACEBACK, FRAME, "    go()", library, "ValueError: no")
     assert (clue.id, clue.line, clue.where) == ("exception", "ValueError: no", "train.py:7 in step")
     assert (clue.rank, clue.raised, clue.last) == (0, True, True)
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        "During handling of the above exception, another exception occurred:",
-        "The above exception was the direct cause of the following exception:",
-    ],
-)
-def test_of_chained_exceptions_the_special_one_counts(words: str) -> None:
-    missing = "FileNotFoundError: [Errno 2] No such file or directory: '/data/x'"
-    clue = the_clue(
-        TRACEBACK, FRAME, missing, "", words, "", TRACEBACK, FRAME, "RuntimeError: cannot load"
-    )
-    assert (clue.id, clue.line) == ("file_missing", missing)
-
-
-@pytest.mark.parametrize(
-    ("first", "then", "row"),
-    [
-        ("KeyError: 'x'", LOST, "exception"),
-        (LOST, "KeyError: 'x'", "peer_gone"),
-        (LOST, "OSError: [Errno 28] No space left on device", "peer_gone"),
-        ("OSError: [Errno 28] No space left on device", LOST, "disk_full"),
-    ],
-)
-def test_of_chained_exceptions_what_happened_first_counts(first: str, then: str, row: str) -> None:
-    words = "During handling of the above exception, another exception occurred:"
-    assert the_clue(TRACEBACK, FRAME, first, "", words, "", TRACEBACK, FRAME, then).id == row
 
 
 def test_a_loaders_exception_is_its_workers() -> None:
@@ -315,11 +286,6 @@ def test_hostile_lines_do_no_harm(junk: str) -> None:
 def test_there_are_never_more_clues_than_may_be_sent() -> None:
     lines = [f"[rank{rank}]: OSError: [Errno 28] x" for rank in range(100)]
     assert len(find_clues(map(Line, lines))) == 32
-
-
-@pytest.mark.parametrize("words", ["error 12, opcode 0", "status=12 opcode=0"])
-def test_an_infiniband_error_is_known_in_both_of_nccls_forms(words: str) -> None:
-    assert row_of(f"NET/IB : Got completion from peer 10.0.0.2<3> with {words}") == "ib_path"
 
 
 @pytest.mark.parametrize(

@@ -255,6 +255,12 @@ LIKE = {
         "Exception: Current loss scale already at minimum - cannot decrease scale anymore.",
     ),
     "threads": (
+        "RuntimeError: Resource temporarily unavailable",
+        "bash: fork: retry: Resource temporarily unavailable",
+        "./run.sh: 2: Cannot fork",
+        "rdzv: cannot start 'x': Resource temporarily unavailable",
+        "libgomp: Thread creation failed: Resource temporarily unavailable",
+        "OpenBLAS blas_thread_init: pthread_create failed for thread 1 of 2",
         'ThreadPoolBuildError { kind: IOError(Os { code: 11, kind: WouldBlock, message: "x" }) }',
         "OpenBLAS blas_thread_init: RLIMIT_NPROC 300 current, 300 max",
     ),
@@ -308,6 +314,10 @@ LIKE = {
         "[c10d] The client socket has failed to connect (errno: 113 - No route to host).",
     ),
     "size_mismatch": ("NET/Socket : peer 10.0.5.1<4> message truncated : receiving 8 bytes",),
+    "ib_path": (
+        "NET/IB : Got completion from peer 10.0.0.2<3> with error 12, opcode 0",
+        "NET/IB : Got completion from peer 10.0.0.2<3> with status=12 opcode=0",
+    ),
     "file_missing": ("FileNotFoundError: [Errno 2] No such file or directory: '/data/x.bin'",),
     "shared_cache": (
         "FileNotFoundError: [Errno 2] No such file: '/tmp/torchinductor_u/a/b.py'",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from rendezvous.cause.clues import LAST_LINE, LOGGED, row_of
+from rendezvous.cause.clues import LAST_LINE, LOGGED
 from rendezvous.cause.facts import FactKind
 from rendezvous.cause.seen import NodeSeen, Proof, Suspect
 from rendezvous.cause.telling import suspects_of
@@ -389,21 +389,6 @@ def test_a_resource_is_named_by_what_was_counted(
 ) -> None:
     found = one(1, [said("threads", line)], *facts[-1:] if facts == [IDLE, USER] else facts)
     assert (found.row, found.facts) == (row, shown)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        BARE,
-        "bash: fork: retry: Resource temporarily unavailable",
-        "./run.sh: 2: Cannot fork",
-        "rdzv: cannot start 'x': Resource temporarily unavailable",
-        "libgomp: Thread creation failed: Resource temporarily unavailable",
-        "OpenBLAS blas_thread_init: pthread_create failed for thread 1 of 2",
-    ],
-)
-def test_what_says_that_no_process_can_be_started(line: str) -> None:
-    assert row_of(line) == "threads"
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,11 @@ def test_a_group_is_a_part_of_a_chain() -> None:
             ("28", "13"),
         ),
         (LOST, HANDLING, MISSING, "go()", "peer_gone", ("closed",)),
+        (LOST, HANDLING, "KeyError: 'x'", "go()", "peer_gone", ("closed",)),
+        (LOST, HANDLING, "OSError: [Errno 28] x", "go()", "peer_gone", ("closed",)),
+        ("KeyError: 'x'", HANDLING, LOST, "go()", "exception", ("'x'",)),
+        ("OSError: [Errno 28] x", HANDLING, LOST, "go()", "disk_full", ("28",)),
+        (MISSING, HANDLING, "RuntimeError: cannot load", "go()", "file_missing", ("emergency",)),
         (LOST, DIRECT, "RuntimeError: step failed", "go()", "peer_gone", ("closed",)),
     ],
 )
