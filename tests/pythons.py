@@ -108,7 +108,7 @@ PURE = {
     "tests/rendezvous/cause": (
         *("clues", "collectives", "corpus", "judge", "lines", "ours", "ports"),
         *("public", "second_corpus", "sentences"),
-        *("table", "telling", "tracebacks", "verdicts"),
+        *("table", "telling", "tracebacks"),
     ),
     "tests/ui": ("door", "page", "phases", "save", "sessions", "slot_rows", "told"),
     "tests/worker": (

@@ -35,7 +35,9 @@ def report(root: Path, run: str | None = None, environ: dict[str, str] = ENVIRON
 def test_a_report_of_a_failed_run_has_what_helps_and_no_secret(tmp_path: Path) -> None:
     state, archive = tmp_path / "state", tmp_path / "r.tgz"
     archive.touch(0o644)
-    script = 'echo "api_key=value-of-a-key sk-abcdefgh12345678 of step $1"; exit 3'
+    # Who fails first ends the other one, which may not have printed anything by then.
+    both = f"cd {tmp_path}; touch at-$NODE_RANK; until [ -e at-0 -a -e at-1 ]; do sleep 0.02; done"
+    script = f'echo "api_key=value-of-a-key sk-abcdefgh12345678 of step $1"; {both}; exit 3'
     command = ["sh", "-c", script, "--password", "word-of-a-password"]
     options = ("--nnodes", "2", "--framework", "command")
     outcome = launch(state, *options, command=command, run="bad")
