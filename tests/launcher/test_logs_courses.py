@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from collections.abc import Callable
@@ -57,20 +56,17 @@ class Course:
     """A run whose logs somebody reads; see `asked`."""
 
     def __init__(self, asker: Asking, patch: pytest.MonkeyPatch) -> None:
-        self.asker, self.patch = asker, patch
+        self.asker = asker
         self.state = StateDir(asker.root, "llama")
         self.state.acquire()
         self.state.write_record(record_of(RegistryPlace(("127.0.0.9",), 29_633)))
         self.state.secret(lambda: bytes(range(32)))
-        self.registry = Registry({})
-        self.registry.put_in(patch)
+        Registry({}).put_in(patch)
         entry = lambda name: SimpleNamespace(  # noqa: E731
             make=lambda _: Kept(name, name != "none")
         )
         patch.setattr(log_sources, "scheduler_entry", entry)
-        clock = SimpleNamespace(
-            time=lambda: 5_000.0, monotonic=lambda: asyncio.get_running_loop().time()
-        )
+        clock = SimpleNamespace(time=lambda: 5_000.0)
         for module in (log_sources, log_lines):
             patch.setattr(module, "time", clock)
         self.written = 1_000
