@@ -112,9 +112,3 @@ def test_a_figure_may_be_at_most_its_number_and_not_far_below(
     figure: int, words: list[str]
 ) -> None:
     assert judged({"x": 1000}, {"x": figure}) == words
-
-
-def test_code_is_what_is_no_blank_line_comment_docstring_or_import() -> None:
-    source = '"""A."""\n\nimport a\nfrom b import (\n    c,\n)\n\n# d\nx = """\ne\n"""\n\n\n'
-    source += 'def f() -> int:\n    """G\n\n    H."""\n    return 1  # i\n'
-    assert code_lines(source) == 5

@@ -76,6 +76,10 @@ class Jobs(Nodes):
         self.former = host.name
         self.cluster.lab.lose(host, 100)
 
+    def answer_again(self) -> None:
+        for host in self.cluster.nodes:
+            self.cluster.lab.lose(host, 0)
+
     def check(self, slot: int, said: str) -> None:
         """Slurm alone would take the same host again: the first that is free."""
         assert f"slot {slot}: rdzv asks for another host than {self.former}" in said
@@ -84,9 +88,9 @@ class Jobs(Nodes):
 @pytest.fixture
 def nodes(cluster: Slurm) -> Iterator[Jobs]:
     """The cluster, all of whose hosts answer again after a test."""
-    yield Jobs(cluster)
-    for host in cluster.nodes:
-        cluster.lab.lose(host, 0)
+    made = Jobs(cluster)
+    yield made
+    made.answer_again()
 
 
 class TestJobs(NodeLoss):
