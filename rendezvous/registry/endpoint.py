@@ -1,4 +1,4 @@
-"""What an endpoint declares, and the refusal of whatever a route does not serve.
+"""Reads what an endpoint declares, and refuses whatever a route does not serve.
 
 FastAPI's OpenAPI lists every parameter and option. Those that `Route` would pass over are refused
 where they are declared: else a limit would be its default, and an authorisation would never run.
@@ -61,7 +61,7 @@ def parameters_of(
 
 
 def _wrong_option(options: Mapping[str, Any], returns: Any) -> str:
-    """What no route does of these options of FastAPI's, among them those of its router."""
+    """Word the first option of FastAPI's that no route serves, among them its router's."""
     is_ready = isinstance(returns, type) and issubclass(returns, Response | Body)
     served = _SERVED | _ONLY_DOCUMENTED | (_OF_READY_ANSWERS if is_ready else frozenset())
     given = {one for one, value in options.items() if value not in (_DEFAULTS.get(one), None, [])}
@@ -111,5 +111,5 @@ def _parts(kind: Any) -> list[Any]:
 
 
 def _only_describes(part: Any) -> bool:
-    """Whether it is a `Path()` without a rule."""
+    """Tell a `Path()` without a rule from one that checks."""
     return isinstance(part, params.Path) and not part.metadata

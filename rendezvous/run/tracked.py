@@ -75,7 +75,7 @@ class Tracked:
 
 
 class EditedSet(Set[K]):
-    """How a field declares a set that is changed by `add` and `discard` alone."""
+    """Type of a field whose set is changed by `add` and `discard` alone."""
 
     __slots__ = ()
 
@@ -89,7 +89,7 @@ class EditedSet(Set[K]):
 
 
 class EditedMapping(Mapping[K, V]):
-    """How a field declares a mapping that is changed by the assignment of a value alone."""
+    """Type of a field whose mapping is changed by the assignment of a value alone."""
 
     __slots__ = ()
 
