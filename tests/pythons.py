@@ -51,7 +51,7 @@ PURE = {
         "watch",
     ),
     "tests/features/hang/ranks": (
-        *("fitting", "held_back", "process_groups", "signalling", "stacks"),
+        *("fitting", "held_back", "process_groups", "recorder", "signalling", "stacks"),
     ),
     "tests/launcher": (
         *(
@@ -141,7 +141,7 @@ PURE = {
         *("restarting", "secrets", "standing_by", "viewing", "watching", "worlds"),
     ),
     "tests/worker/evidence": ("groups", "kernel_log", "places", "rank_processes"),
-    "tests/worker/look": ("recorder", "worlds"),
+    "tests/worker/look": ("answer", "worlds"),
 }
 WHOLE = (
     "tests/launcher/test_processes.py",

@@ -222,7 +222,7 @@ class Sink(Output, Protocol):
 
 
 def _importing(folder: str, count: int) -> bool | None:
-    from worker.look.ranks import importing  # once a program runs
+    from worker.look.asking import importing  # once a program runs
 
     return importing(Path(folder), range(count))
 

@@ -11,10 +11,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from worker.look.answer import Answer, answer_in
 from worker.look.answering import MOST_PATH
-from worker.look.parsing.answer import Answer, answer_in
 
 MOST_BYTES = 4 << 20
+_STATUS_SECONDS = 0.2
+"""Who holds the GIL is silent so long."""
 _CHUNK = 1 << 18
 _NOT_THERE = (errno.ENOENT, errno.ECONNREFUSED)
 
@@ -60,6 +62,20 @@ def ask(folder: Path, ranks: Iterable[int], request: bytes, seconds: float) -> A
             client.close()
     silent |= clients.keys() - heard.keys()
     return Asked({rank: answer_in(data) for rank, data in heard.items()}, silent, without)
+
+
+def importing(folder: Path, ranks: Iterable[int]) -> bool | None:
+    """Whether a rank is importing torch; None where none has begun to.
+
+    Args:
+        folder: What RDZV_LOOK_FOLDER names for these ranks.
+        ranks: The local ranks.
+    """
+    asked = ask(folder, ranks, b"status", _STATUS_SECONDS)
+    stages = {answer.stage for answer in asked.answers.values() if answer is not None}
+    if asked.silent or "importing" in stages:  # who loads a library may not answer
+        return True
+    return False if stages and not asked.without else None
 
 
 def _send(client: socket.socket, path: Path, request: bytes) -> int:

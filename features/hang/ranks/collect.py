@@ -12,19 +12,22 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from features.hang.ranks import proc as processes
 from features.hang.ranks.families import Families, family_of, rank_variables, use_of
 from features.hang.ranks.fitting import Part, Seen, fitted
+from features.hang.ranks.proc import Process, has_variable
 from features.hang.ranks.process_groups import groups_in, moved
+from features.hang.ranks.rank_process import Known, find
+from features.hang.ranks.recorder import Progress, progress_in, recorders_in
 from features.hang.ranks.signalling import Suspect, stacks_by_signal
 from features.hang.ranks.stacks import Stacks, stacks_in
 from features.hang.wire import MAX_LOOK_RANKS, RankLook
-from worker.look import proc as processes
+from worker.look.answer import Answer
 from worker.look.asking import Asked, ask
-from worker.look.parsing.answer import Answer
-from worker.look.parsing.recorder import Progress, progress_in, recorders_in
-from worker.look.proc import Process, has_variable
-from worker.look.ranks import BETWEEN_SECONDS, Known, find
 from worker.look.site.sitecustomize import STACKS
+
+BETWEEN_SECONDS = 0.2
+"""From one look to the next: what moves shows it; and who holds the GIL is silent so long."""
 
 _ENTRIES_SECONDS = 0.5
 

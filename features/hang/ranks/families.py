@@ -11,13 +11,13 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from features.hang.ranks import proc as processes
 from features.hang.ranks.fitting import Beside
+from features.hang.ranks.proc import Process
 from features.hang.ranks.signalling import Suspect, stacks_by_turns
 from features.hang.ranks.stacks import Stacks
 from features.hang.wire import MAX_CHILDREN, ProcessLook, Stack
 from rendezvous.wire.words import printable
-from worker.look import proc as processes
-from worker.look.proc import Process
 from worker.look.site.sitecustomize import LAUNCHER, RANK_VARIABLES, SIGNAL, STACKS, read_streams
 
 TURNS_SECONDS = 0.8

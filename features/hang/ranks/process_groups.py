@@ -6,10 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from features.hang.wire import MAX_CALLS, Call, ProcessGroup
-from rendezvous.wire.words import printable
-from worker.look.parsing.answer import Answer
-from worker.look.parsing.recorder import (
+from features.hang.ranks.recorder import (
     Progress,
     Recorder,
     call_number,
@@ -18,6 +15,9 @@ from worker.look.parsing.recorder import (
     number_in,
     text_in,
 )
+from features.hang.wire import MAX_CALLS, Call, ProcessGroup
+from rendezvous.wire.words import printable
+from worker.look.answer import Answer
 
 USUAL_CALLS = 50
 """So many calls before the newest say how long a pause is usual."""

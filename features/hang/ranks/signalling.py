@@ -13,9 +13,9 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from features.hang.ranks import proc as processes
+from features.hang.ranks.proc import Thread
 from features.hang.ranks.stacks import MOST_TEXT, Stacks, stacks_in
-from worker.look import proc as processes
-from worker.look.proc import Thread
 from worker.look.site.sitecustomize import HIGH_FILES
 
 MOST_THREADS = 512

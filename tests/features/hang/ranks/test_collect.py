@@ -17,6 +17,7 @@ import pytest
 
 from features.hang.ranks.collect import collect, sample, work
 from features.hang.ranks.fitting import Seen
+from features.hang.ranks.rank_process import Known, find
 from features.hang.wire import Frame, ProcessLook, RankLook, Stack
 from tests.support.nightly import at_night
 from tests.worker.look.ranks import (
@@ -73,6 +74,22 @@ def names(stack: Stack | None) -> list[str]:
 
 def is_there(folder: Path, name: str) -> bool:
     return os.path.lexists(folder / name)
+
+
+def test_a_rank_is_the_process_that_says_so_if_it_is_the_known_one_or_below_it(
+    folder: Path,
+) -> None:
+    proc = Path("/proc")
+    with started(folder, SLEEPS) as process:
+        pid = process.pid
+        found = find(folder, 0, pid, proc)
+        assert found.pid == pid
+        assert found.signal > 0
+        assert find(folder, 0, None, proc) == find(folder, 0, os.getpid(), proc) == found
+        assert find(folder, 0, 1 << 22, proc) == Known(1 << 22)
+        assert find(folder, 1, pid, proc) == Known(pid)
+        assert find(folder, 1, None, proc) == Known(0)
+    assert find(folder, 0, pid, proc) == Known(pid)
 
 
 def test_a_rank_that_sleeps_without_torch_tells_its_stack(folder: Path) -> None:

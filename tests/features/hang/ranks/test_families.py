@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from features.hang.ranks.families import Families, rank_variables
+from features.hang.ranks.proc import read_process
 from tests.support.waiting import until
-from worker.look.proc import read_process
 from worker.look.site.sitecustomize import RANK_VARIABLES, STREAMS_FILE
 
 

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from features.hang.ranks.process_groups import groups_in, moved
+from features.hang.ranks.recorder import Progress, progress_in, recorders_in
 from features.hang.wire import MAX_CALLS, Call, ProcessGroup
+from tests.features.hang.ranks.test_recorder import ENTRIES, SECOND, VALUES, answer, entry
 from tests.worker.look.ranks import recording
-from tests.worker.look.test_recorder import ENTRIES, SECOND, VALUES, answer, entry
-from worker.look.parsing.answer import Answer, group_name
-from worker.look.parsing.recorder import Progress, progress_in, recorders_in
+from worker.look.answer import Answer, group_name
 
 
 def groups(found: Answer) -> list[ProcessGroup]:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from features.hang.ranks import signalling
+from features.hang.ranks.proc import Thread, read_process
 from features.hang.ranks.signalling import Threads, Watched, may_signal
 from tests.support.waiting import until
-from worker.look.proc import Thread, read_process
 
 ASLEEP = Thread("S", 7, 1.0)
 

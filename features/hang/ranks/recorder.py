@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from pydantic_core import from_json
 
 from rendezvous.wire.words import printable
-from worker.look.parsing.answer import Answer, group_name
+from worker.look.answer import Answer, group_name
 
 _MOST_COUNT = (1 << 62) - 1
 _MOST_LETTERS = 100
