@@ -25,7 +25,6 @@ SETTINGS = str(ROOT / "pyproject.toml")
 MORE = (
     "tests/launcher/test_schedulers.py",
     *("tests/rendezvous/test_closing.py", "tests/rendezvous/test_frozen.py"),
-    "tests/rendezvous/test_courses.py",
     *("tests/rendezvous/test_log_views.py", "tests/rendezvous/test_replica.py"),
     *("tests/rendezvous/test_restart_call.py", "tests/features/hang/test_judging.py"),
     *("tests/worker/agent/test_properties.py", "tests/worker/agent/test_running.py"),
