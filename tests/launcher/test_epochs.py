@@ -9,7 +9,6 @@ from pathlib import Path
 from click.testing import Result as Done
 
 from rendezvous.run.events import Cancelled
-from rendezvous.wire.errors import ExitCode
 from rendezvous.wire.reports import ExitReport
 from rendezvous.wire.run import EpochEnd, Limits, Phase, Result, SlotNews, SlotState
 from rendezvous.wire.table import EndpointTable
@@ -91,21 +90,6 @@ def test_replacements_are_told_of_a_run_that_has_outlived_nodes(tmp_path: Path) 
     assert (found["replacements"], found["resubmitted"], found["max_replacements"]) == (1, 1, 3)
     assert [end["replaced"] for end in found["epochs"]] == [[2]]
     assert "ok after 1 replacement: " in rdzv("status", "llama", state=tmp_path).stdout
-
-
-def test_of_a_run_without_restarts_its_end_is_all(tmp_path: Path) -> None:
-    state = launched(tmp_path)
-    state.write_result(Result(status="failed", exit_code=3, message="node 1 failed"))
-    done = rdzv("status", "llama", "--epochs", state=tmp_path)
-    assert (done.exit_code, done.stdout) == (0, "failed: node 1 failed\n")
-
-
-def test_it_is_of_one_run(tmp_path: Path) -> None:
-    done = rdzv("status", "--epochs", state=tmp_path)
-    assert (done.exit_code, done.stderr) == (
-        ExitCode.USAGE,
-        "rdzv: --epochs needs a RUN\n      rdzv status RUN --epochs\n",
-    )
 
 
 async def test_while_the_run_goes_on_the_registry_is_asked(tmp_path: Path) -> None:
