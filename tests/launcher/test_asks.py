@@ -17,6 +17,7 @@ from launcher.state.ledger import LedgerEntry
 from launcher.state.state_dir import StateDir
 from rendezvous.feature import Feature, Lazy
 from rendezvous.talk.client import RegistryClient
+from rendezvous.wire.asked import DrainRequest, RestartRequest
 from rendezvous.wire.errors import ExitCode, RunOver, Unavailable
 from rendezvous.wire.refused import RefusedAsk
 from rendezvous.wire.run import NodeState, Phase, Result, RunStatus
@@ -177,11 +178,14 @@ def test_a_run_that_lives_is_asked_though_a_former_launch_has_ended(
     state.write_result(Result(status="ok", exit_code=0, message="both nodes ended"))
     assert "gpu-9" in said(state, "status", "llama")
     assert said(state, "cancel", "llama") == "it is cancelled by a person\n"
-    assert said(state, "restart", "llama") == "run 'llama': it restarts\n"
-    assert said(state, "drain", "llama", "1") == (
+    restart = ("restart", "llama", "--reason", "new data")
+    assert said(state, *restart) == "run 'llama': it restarts\n"
+    assert said(state, "drain", "llama", "1", "--in", "120", "--reason", "repair") == (
         "no node may take the place of node 1 (--on-node-loss fail), so run 'llama' will end\n"
         "run 'llama': it leaves\n"
     )
+    sent = [body for call, body in registry.asked if call.startswith("POST")]
+    assert sent == [RestartRequest(reason="new data"), DrainRequest(reason="repair", seconds=120)]
 
 
 def test_a_cancel_tells_why(registry: Registry, state: StateDir) -> None:

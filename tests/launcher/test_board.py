@@ -666,13 +666,6 @@ def test_what_is_waited_for_is_said_where_a_start_takes_a_moment() -> None:
     assert plain.said_at() == ["5.6"]
 
 
-def test_the_plain_board_says_again_and_ever_more_seldom_for_how_long_it_is_waited() -> None:
-    plain = Plain().begun()
-    for minute in range(10):
-        plain.status(f"waiting for 1 of 2 nodes: slot 1 queued {minute} min", 60.0 * minute, 60.0)
-    assert plain.said_at()[1:] == ["0.0", "60.0", "180.0", "420.0"]
-
-
 def test_97_it_says_so_after_a_second_of_silence_and_then_after_a_minute_to_the_second() -> None:
     plain = Plain().begun()
     plain.now -= 0.5  # it was silent for as long as a second
@@ -711,15 +704,6 @@ def test_between_two_epochs_boards_say_how_long_that_takes_and_who_is_late() -> 
     assert [line.partition(" s  ")[2] for line in plain.getvalue().splitlines()][-2:] == waits
 
 
-def test_the_table_says_how_many_restarts_are_used() -> None:
-    reason = "node 1 failed; restart 1 of 3 after 4 s, 3 s left"
-    status = run_status(phase=Phase.RESTARTING, reason=reason, restarts=1, max_restarts=3)
-    assert shown(status).splitlines()[0] == "run llama   restarting   3.2 s   1 of 3 restarts used"
-    assert shown(status).splitlines()[-1] == reason
-    alone = run_status(phase=Phase.RUNNING, restarts=0, max_restarts=1)
-    assert shown(alone).splitlines()[0] == "run llama   running   3.2 s   0 of 1 restart used"
-
-
 @pytest.mark.parametrize(
     ("lost", "replaced", "words"),
     [
@@ -747,9 +731,10 @@ def test_what_the_end_came_after(lost: list[list[int]], replaced: int | None, wo
         ),
         ({"on_node_loss": "shrink", "replacements": 1}, "1 node replaced"),
         ({"on_node_loss": "shrink"}, ""),
+        ({"max_restarts": 1}, "0 of 1 restart used"),
     ],
 )
-def test_the_table_says_how_many_replacements_are_used(more: dict[str, Any], words: str) -> None:
+def test_what_is_used_of_restarts_and_replacements(more: dict[str, Any], words: str) -> None:
     assert used_text(run_status(phase=Phase.RUNNING, **more)) == words
 
 
@@ -880,14 +865,6 @@ def test_96_where_the_log_is_elsewhere_the_last_words_that_are_kept_here_are_nam
     assert said(state, log=str(log), hostname="n1").endswith(f"; log: {log}")
 
 
-def test_96_of_a_cancelled_run_the_message_and_the_code_are_told(
-    state: StateDir,
-) -> None:
-    result = Result(status="cancelled", exit_code=130, message="run 'llama' was cancelled: SIGINT")
-    words = "rdzv: run 'llama' was cancelled: SIGINT (exit code 130)"
-    assert last_line("llama", result, state) == words
-
-
 def test_96_of_a_failure_the_tail_stands_above_with_the_last_words_the_hint_and_the_log(
     state: StateDir, tmp_path: Path
 ) -> None:
@@ -927,10 +904,6 @@ def test_96_the_log_of_the_rank_is_named_where_it_is_here(state: StateDir) -> No
     assert said(state, **node).endswith(f"; log: {state.logs}/node-1.e2.log")
     state.write("logs/rank-3.e2.log", b"x")
     assert said(state, **node).endswith(f"; log: {state.logs}/rank-3.e2.log")
-
-
-def test_96_without_a_log_of_its_own_a_failure_names_the_folder_of_all(state: StateDir) -> None:
-    assert said(state) == f"rdzv: run 'llama' failed: node 1 failed; {CODE}; log: {state.logs}"
 
 
 def test_96_of_a_long_cause_the_beginning_is_told_and_where_all_of_it_is(state: StateDir) -> None:

@@ -591,19 +591,6 @@ def test_a_registry_that_does_not_know_the_run_is_believed_if_it_is_a_standing_o
         assert (kept.stdout, kept.exit_code) == ("the checks have not found anything yet\n", 0)
 
 
-def test_a_run_whose_standing_registry_is_gone_cannot_be_cancelled(root: Path) -> None:
-    launched(root, owns_registry=False)
-    result = rdzv("cancel", "llama")
-    message, hint = result.stderr.splitlines()
-    assert message.startswith(
-        "rdzv: run 'llama' cannot be cancelled because its registry does not answer"
-    )
-    assert hint.strip() == "it has probably ended; check with 'rdzv status'"
-    assert result.exit_code == ExitCode.REGISTRY_LOST
-    said = "rdzv: the registry of run 'llama' does not answer, and its launcher has ended: "
-    assert rdzv("status", "llama").stderr.startswith(said)
-
-
 def test_a_run_is_replayed_by_its_id_whatever_has_its_name_where_the_command_stands(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

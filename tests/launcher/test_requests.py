@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result as Done
 
 from launcher.run import requests
 from launcher.run.requests import after_drain, after_restart, slot_of
@@ -23,7 +22,7 @@ from rendezvous.wire.run import (
 )
 from tests.launcher.command import LAUNCH_ID, launched, rdzv
 from tests.launcher.drive import slot, status
-from tests.support.registry import Launch, Node, running
+from tests.support.registry import Launch, running
 
 ENDED = [EpochEnd(epoch=1, message="node 1 failed", then="restart 1 of 3 after 4 s")]
 
@@ -65,31 +64,10 @@ def test_a_run_that_has_ended_cannot_restart(tmp_path: Path) -> None:
 def test_a_run_whose_registry_is_gone_cannot_restart(tmp_path: Path) -> None:
     launched(tmp_path, owns_registry=False)
     done = rdzv("restart", "llama", state=tmp_path)
-    assert done.stderr.startswith("rdzv: run 'llama' cannot be restarted because its registry")
+    message, hint = done.stderr.splitlines()
+    assert message.startswith("rdzv: run 'llama' cannot be restarted because its registry")
+    assert hint.strip() == "it has probably ended; check with 'rdzv status'"
     assert done.exit_code == ExitCode.REGISTRY_LOST
-
-
-async def test_the_registry_is_asked(tmp_path: Path) -> None:
-    async def ask(*words: str) -> Done:
-        return await asyncio.to_thread(rdzv, "restart", *words, "llama", state=tmp_path / "state")
-
-    with running(tmp_path) as registry:
-        state = launched(tmp_path / "state", registry.place)
-        launch = Launch("llama", LAUNCH_ID, state.secret())
-        await registry.create(launch, 2)
-        early = await ask()
-        async with (
-            Node(registry.place, launch, 0) as first,
-            Node(registry.place, launch, 1) as second,
-        ):
-            await asyncio.gather(first.run(), second.run())
-            done = await ask("--reason", "new data")
-            view = await registry.status(launch)
-    assert (early.exit_code, early.stdout) == (ExitCode.FAILED, "")
-    assert early.stderr.startswith("rdzv: no program of run 'llama' has started yet")
-    words = "run 'llama': restart requested: new data; stopping the programs\n"
-    assert (done.stdout, done.exit_code) == (words, ExitCode.OK)
-    assert (view.phase, view.reason) == (Phase.RUNNING, words.partition(": ")[2].strip())
 
 
 async def test_a_registry_that_is_started_again_is_asked_again(tmp_path: Path) -> None:
@@ -209,29 +187,3 @@ def test_a_time_that_is_none_is_refused(given: str, tmp_path: Path) -> None:
         f"rdzv: --in takes a number of seconds from 0 to 86400, such as 120; '{given}' is not one"
     )
     assert (done.stderr.startswith(words), done.exit_code) == (True, ExitCode.USAGE), done.stderr
-
-
-async def test_the_registry_is_asked_to_have_a_node_leave(tmp_path: Path) -> None:
-    async def ask(*words: str) -> Done:
-        return await asyncio.to_thread(rdzv, "drain", "llama", *words, state=tmp_path / "state")
-
-    with running(tmp_path) as registry:
-        state = launched(tmp_path / "state", registry.place)
-        state.acquire()  # its launcher lives: who is answered late asks again
-        launch = Launch("llama", LAUNCH_ID, state.secret())
-        await registry.create(launch, 2)
-        early = await ask("1")
-        async with (
-            Node(registry.place, launch, 0) as first,
-            Node(registry.place, launch, 1) as second,
-        ):
-            await asyncio.gather(first.run(), second.run())
-            done = await ask("1", "--in", "120", "--reason", "repair")
-        state.release()
-    assert early.stderr == "rdzv: run 'llama' has no node 1: none of its nodes has a number yet\n"
-    said = (
-        "no node may take the place of node 1 (--on-node-loss fail), so run 'llama' will end "
-        "run 'llama': node 1 (host1) will leave: drained: repair; all programs are"
-    )
-    assert done.stdout.replace("\n", " ").startswith(said), done.stdout
-    assert done.exit_code == ExitCode.OK

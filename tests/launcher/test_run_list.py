@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from launcher.show import run_list
 from launcher.show.former import former_lines, launched_before
 from launcher.show.run_list import Row, cut, duration, row_of, table_lines
 from launcher.state.state_dir import StateDir
@@ -48,16 +47,6 @@ def test_a_signal_stays_with_what_is_said_of_it() -> None:
     )
     (_, row) = table_lines([failed(reason=reason, exit_code=137)], None)
     assert row.endswith("rank 9 (node 1): signal 9, SIGKILL; rdzv did not send this signal")
-
-
-def test_a_pipe_gets_all_of_every_line() -> None:
-    head, first, second = table_lines(ROWS, None)
-    assert head.split() == ["RUN", "STATE", "NODES", "STARTED", "TOOK", "COMMAND", "REASON"]
-    began = "2026-09-21 14:13  1 min 23 s  "
-    assert first == (
-        f"llama        failed (3)  4      {began}torchrun train.py --name '한국어'         {REASON}"
-    )
-    assert second == f"a-long-name  ok          4      {began}{'x' * 60}"
 
 
 def test_a_terminals_lines_are_as_wide_as_it_is_and_a_reason_without_room_is_below() -> None:
@@ -159,16 +148,8 @@ def test_the_newest_are_listed_first_and_how_many_more_there_are(tmp_path: Path)
     assert [len(runs), runs[0]["run"], runs[0]["command"]] == [23, "r22", ["train.py", "a b"]]
 
 
-def test_of_one_run_all_is_told(tmp_path: Path) -> None:
+def test_one_run_is_told_as_json(tmp_path: Path) -> None:
     made(tmp_path, "over", BEGAN, OVER)
-    facts = dict(
-        line.split(maxsplit=1)
-        for line in rdzv("status", "over", state=tmp_path).output.splitlines()
-    )
-    assert facts["state"] == "failed, exit code 82 (rdzv's)"
-    assert facts["command"] == "train.py 'a b'"
-    assert facts["started"] == "2026-09-21 14:13"
-    assert facts["rdzv:"].startswith("run 'over' failed: no torchrun")
     told = json.loads(rdzv("status", "over", "--json", state=tmp_path).stdout)
     assert (told["nodes"], told["code"], told["exit_code_of"]) == ("2:4", "arming_failed", "rdzv")
 
@@ -233,16 +214,6 @@ def test_a_launch_says_how_the_one_whose_place_it_takes_ended(tmp_path: Path) ->
         assert launched_before(state) == (
             f"rdzv: run 'r' was launched before, and {words}: rdzv status r"
         )
-
-
-def test_a_terminal_is_told_where_the_whole_of_a_reason_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made(tmp_path, "r", BEGAN, OVER)
-    monkeypatch.setattr(run_list, "width_of", lambda _: 80)
-    listed = rdzv("status", state=tmp_path)
-    assert listed.stdout.splitlines()[2] == "    no torchrun"
-    assert listed.stderr == "'rdzv status RUN' shows one run, and all of its reason.\n"
 
 
 def test_all_views_of_a_run_that_were_asked_for_are_shown(tmp_path: Path) -> None:
