@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import shlex
 import sys
 from dataclasses import replace
@@ -78,13 +77,6 @@ def test_many_slots_and_spares_are_a_line_each(tmp_path: Path) -> None:
     assert lines[-1].endswith("1, as slot 0 but for SLOT 64, NODE_RANK 64")
 
 
-def test_what_each_starter_starts_first_is_shown_in_full(tmp_path: Path) -> None:
-    lines = shown(tmp_path, Here(Spec("local/worker.yaml", HERE), "/logs"), nnodes="3")
-    assert "\n".join(lines).count(HIDDEN) == 2
-    assert f"# slot 1, {BY_MANUAL}-1-1" in lines
-    assert lines[-1].startswith(f"# slot 2, {BY_MANUAL}-2-1, as slot 1 but for")
-
-
 # ---- what each node starts ----------------------------------------------------------------------
 
 
@@ -96,16 +88,6 @@ def plan(*command: str, loopback: bool = False, **settings: Any) -> Plan:
 
 def lines(*command: str, **settings: Any) -> list[str]:
     return list(command_lines(plan(*command, **settings)))
-
-
-def test_each_nodes_command_stands_there_with_what_the_table_will_say_in_brackets() -> None:
-    flags = "torchrun --nnodes 2 --nproc-per-node 2 --rdzv-backend static --rdzv-id llama"
-    master = "--master-addr <address of node 0> --master-port <port> train.py 'two words'"
-    assert lines() == [
-        "# each node then starts:",
-        f"#   node 0: {flags} --node-rank 0 {master}",
-        f"#   node 1: {flags} --node-rank 1 {master}",
-    ]
 
 
 def test_a_framework_that_is_led_shows_what_node_0_starts_and_its_variables() -> None:
@@ -183,27 +165,6 @@ def test_what_no_node_could_start_is_refused(options: dict[str, Any], message: s
 # ---- what its program is given ------------------------------------------------------------------
 
 
-def test_the_dry_run_shows_each_variable_with_its_reason_and_what_only_the_table_knows() -> None:
-    known = "MASTER_ADDR=<address> MASTER_PORT=<port> NODE_RANK=<node> RDZV_NODE_ADDRESS=<own> "
-    known += "NNODES=4 NPROC_PER_NODE=8 "
-    known += "RDZV_ID=llama RDZV_EPOCH=<epoch> RDZV_RESTARTS=0 RDZV_MAX_RESTARTS=0 "
-    known += "RDZV_REPLACEMENTS=0 RDZV_LAST_FAILURE='' RDZV_SOCKET=<socket> "
-    known += "RDZV_HOSTFILE=<logs>/node-<node>/hostfile "
-    known += "RDZV_HOSTFILE_MPICH=<logs>/node-<node>/hostfile.mpich "
-    known += "RDZV_TABLE=<logs>/node-<node>/table.json "
-    known += "RDZV_NOTICE_FILE=<logs>/node-<node>/notice.json NCCL_SOCKET_IFNAME=<interface> "
-    known += "GLOO_SOCKET_IFNAME=<interface> TP_SOCKET_IFNAME=<interface> "
-    known += "NCCL_SOCKET_FAMILY=<family> RDZV_LOOK_FOLDER=<look> "
-    known += "PYTHONPATH=<rdzv>/worker/look/site"
-    head, first, *lines = planned_lines(planned(plan(nnodes="4", nproc_per_node="8")))
-    assert head == "# each node's program gets these variables, in addition to its environment:"
-    assert first == f"#   {'MASTER_ADDR=<address>':44}  # node 0's address in the table"
-    assert [line.split("  ")[1].strip() for line in (first, *lines[:22])] == known.split()
-    assert all(re.search(r"  # \w", line) for line in lines[:22])
-    ports = "NCCL_IB_HCA as well, where the active RDMA ports of a node differ in kind or rate."
-    assert lines[22:] == [f"# {ports}", *KEPT]
-
-
 def test_the_dry_run_shows_what_the_options_and_the_launchers_environment_change() -> None:
     environ = {"NCCL_SOCKET_IFNAME": "eth9", "NCCL_DEBUG": "WARN", "UCX_TLS": "tcp"}
     given: dict[str, Any] = {"require_rdma": True, "env_for": ["mpi"], "master_port": 29400}
@@ -216,7 +177,7 @@ def test_the_dry_run_shows_what_the_options_and_the_launchers_environment_change
     )
     assert found["NCCL_NET=IB"].startswith("--require-rdma: ")
     assert found["OMPI_MCA_btl_tcp_if_include=<network>"].startswith("--env-for mpi: ")
-    assert {"MASTER_PORT=29400", "NNODES=<nodes>"} <= set(found)
+    assert {"MASTER_PORT=29400", "NNODES=<nodes>", "NPROC_PER_NODE=2"} <= set(found)
     assert not [name for name in found if name.startswith("NCCL_DEBUG_FILE")]
 
 
