@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shlex
 import sys
@@ -21,11 +20,12 @@ from launcher.schedulers.local import LocalScheduler
 from launcher.schedulers.manual import ManualScheduler
 from launcher.show.variables import restart_facts, table_lines
 from rendezvous.wire.errors import ExitCode, UsageError
-from rendezvous.wire.run import EpochEnd, Phase, RestartFacts
+from rendezvous.wire.run import EpochEnd, Phase, RestartFacts, RunReport
 from rendezvous.wire.table import EndpointTable, TableRow
 from tests.launcher.command import LAUNCH_ID, launched, plan_of, rdzv
 from tests.launcher.test_board import run_status
-from tests.support.registry import Launch, Node, running
+from tests.support.mesh import ETH, tried
+from tests.support.written import Registry
 from worker.contracts import FRAMEWORKS, make_contract
 from worker.contracts.framework import Paths
 from worker.contracts.variables import ProgramOptions
@@ -317,35 +317,46 @@ def test_what_programs_are_told_of_those_before_them_is_known_of_the_status(
     assert restart_facts(known) == told
 
 
-async def test_while_the_run_goes_on_the_registry_is_asked(tmp_path: Path) -> None:
-    async def ask(*words: str) -> Result:
-        return await asyncio.to_thread(rdzv, "status", "llama", *words, state=tmp_path / "state")
+def test_while_the_run_goes_on_the_registry_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask(*words: str) -> Result:
+        return rdzv("status", "llama", *words, state=tmp_path)
 
-    with running(tmp_path) as registry:
-        state = launched(tmp_path / "state", registry.place, command=["train.py"])
-        launch = Launch("llama", LAUNCH_ID, state.secret())
-        unmade = await ask("--matrix")
-        await registry.create(launch, 2)
-        before = await ask("--env", "1")
-        async with (
-            Node(registry.place, launch, 0) as first,
-            Node(registry.place, launch, 1) as second,
-        ):
-            await asyncio.gather(first.run(), second.run())
-            shown, as_json = await ask("--env", "1"), await ask("--env", "1", "--json")
-            matrix = await ask("--matrix")
+    run, digest = "/v1/runs/llama", table().digest()
+    registry = Registry({f"GET {run}": run_status(reason="it waits")})
+    registry.put_in(monkeypatch)
+    launched(tmp_path, command=["train.py"])
+    unmade, before = ask("--matrix"), ask("--env", "1")
     assert (unmade.exit_code, before.exit_code) == (64, 64)
     assert "there are no check results for run 'llama': " in unmade.stderr
-    assert "run 'llama' has no endpoint table: it is gathering: " in before.stderr
-    assert matrix.stdout == "lo (127.0.0.0/8): 0 of 2 directed pairs fail\n"
-    assert shown.stdout.startswith("# node 1 (host1) of run 'llama', table ")
+    assert "run 'llama' has no endpoint table: it is gathering: it waits" in before.stderr
+    registry.answers |= {
+        f"GET {run}": run_status(phase=Phase.RUNNING, digest=digest),
+        f"GET {run}/tables/{digest}": table(),
+        f"GET {run}/report": RunReport(run="llama", rounds=[tried(2)]),
+    }
+    shown, as_json = ask("--env", "1"), ask("--env", "1", "--json")
+    assert ask("--matrix").stdout.startswith(f"{ETH}: 0 of 2 directed pairs fail\n")
+    assert shown.stdout.startswith("# node 1 (gpu-1) of run 'llama', table ")
     found = json.loads(as_json.stdout)
-    assert (found["node"], found["hostname"]) == (1, "host1")
+    assert (found["node"], found["hostname"]) == (1, "gpu-1")
     values = {one["name"]: one["value"] for one in found["variables"]}
-    assert values["NCCL_SOCKET_IFNAME"] == "lo"
+    assert values["NCCL_SOCKET_IFNAME"] == "eth0"
     assert all(one["reason"] for one in found["variables"])
     for name, value in values.items():
         assert f"{name}={value}" in shown.stdout
+
+
+def test_where_nodes_gather_again_the_last_table_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = launched(tmp_path, command=["train.py"])
+    state.write("table.json", table().canonical())
+    gathers = run_status(ended=[EpochEnd(epoch=1, message="node 1 was lost")])
+    Registry({"GET /v1/runs/llama": gathers}).put_in(monkeypatch)
+    shown = rdzv("status", "llama", "--env", "0", state=tmp_path)
+    assert f"table {table().digest()[:12]}\n" in shown.stdout
 
 
 def test_a_second_count_of_restarts_is_refused(tmp_path: Path) -> None:

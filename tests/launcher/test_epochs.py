@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 
 from rendezvous.run.events import Cancelled
-from rendezvous.wire.reports import ExitReport
-from rendezvous.wire.run import EpochEnd, Limits, Phase, Result, SlotNews, SlotState
-from rendezvous.wire.table import EndpointTable
-from tests.launcher.command import LAUNCH_ID, launched, rdzv
+from rendezvous.wire.run import EpochEnd, Phase, Result
+from tests.launcher.command import launched, rdzv
 from tests.launcher.drive import status
 from tests.support.driver import in_phase
-from tests.support.registry import Launch, Node, running
 
-WIRE = Path(__file__).parent.parent / "wire"
 ENDS = [
     EpochEnd(
         epoch=1,
@@ -77,33 +72,3 @@ def test_replacements_are_told_of_a_run_that_has_outlived_nodes(tmp_path: Path) 
     assert (found["replacements"], found["resubmitted"], found["max_replacements"]) == (1, 1, 3)
     assert [end["replaced"] for end in found["epochs"]] == [[2]]
     assert "ok after 1 replacement: " in rdzv("status", "llama", state=tmp_path).stdout
-
-
-async def test_where_nodes_gather_again_the_last_table_is_shown(tmp_path: Path) -> None:
-    """`rdzv status --env` needs one."""
-    table = EndpointTable.model_validate_json((WIRE / "EndpointTable.json").read_bytes())
-    with running(tmp_path) as registry:
-        state = launched(tmp_path / "state", registry.place, command=["train.py"])
-        launch = Launch("llama", LAUNCH_ID, state.secret())
-        await registry.create(launch, 2, limits=Limits(max_restarts=1))
-        more = {"generation": 2}
-        async with (
-            Node(registry.place, launch, 0) as first,
-            Node(registry.place, launch, 1) as second,
-            Node(registry.place, launch, 1, attempt=2, **more) as third,
-        ):
-            await asyncio.gather(first.run(), second.run())
-            state.write("table.json", table.canonical())
-            end = ExitReport(epoch=1, exit_code=3, age_seconds=0.0)
-            await asyncio.gather(*(n.client.report("llama", n.slot, end) for n in (first, second)))
-            digest = launch.token(1, 2).sha256()
-            news = SlotNews(generation=2, state=SlotState.SUBMITTING, token_sha256=digest)
-            async with registry.client(launch.keys.admin) as client:
-                await client.slot_news("llama", 1, news)
-                await third.join()
-                phase = (await client.status("llama")).phase
-            result = await asyncio.to_thread(
-                rdzv, "status", "llama", "--env", "0", state=tmp_path / "state"
-            )
-    assert (phase, result.exit_code) == (Phase.VERIFYING, 0)
-    assert f"table {table.digest()[:12]}\n" in result.stdout
