@@ -354,36 +354,6 @@ def test_a_file_may_spell_the_options_with_hyphens_or_underscores(tmp_path: Path
     )
 
 
-def test_an_unknown_key_of_a_file_is_refused_with_the_closest_one(tmp_path: Path) -> None:
-    file = write(tmp_path / "rdzv.toml", "join-timeuot = 60")
-    with pytest.raises(UsageError) as caught:
-        launch("--file", file)
-    assert caught.value.message == f"{file}, line 1: there is no option 'join-timeuot'"
-    assert caught.value.hint == "did you mean 'join_timeout'?"
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "dry-run = 1",
-        'address = "10.0.0.1"',
-        "address = [[]]",
-        "nnodes = [2, 4]",
-        "hosts = false",
-        "rdzv-id = 2026-01-02",
-        "state-dir = {}",
-    ],
-)
-def test_a_value_of_another_kind_in_a_file_names_the_file_and_the_key(
-    tmp_path: Path, line: str
-) -> None:
-    file, key = write(tmp_path / "rdzv.toml", line), line.split(" ")[0]
-    with pytest.raises(UsageError) as caught:
-        launch("--file", file)
-    assert caught.value.message.startswith(f"{file}, line 1: '{key}' cannot be ")
-    assert caught.value.hint.startswith(f"{key}: ")
-
-
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -391,15 +361,22 @@ def test_a_value_of_another_kind_in_a_file_names_the_file_and_the_key(
         ("port = true", "takes a whole number, such as 29600; True is not one"),
         ('grace = "soon"', "takes a number of seconds, such as 10; 'soon' is not one"),
         ("master-port = 1.5", "takes a whole number; 1.5 is not one"),
+        ("dry-run = 1", "cannot be "),
+        ('address = "10.0.0.1"', "cannot be "),
+        ("address = [[]]", "cannot be "),
+        ("nnodes = [2, 4]", "cannot be "),
+        ("hosts = false", "cannot be "),
+        ("rdzv-id = 2026-01-02", "cannot be "),
+        ("state-dir = {}", "cannot be "),
     ],
 )
-def test_what_is_no_number_in_a_file_is_named_with_what_its_key_takes(
+def test_a_value_of_another_kind_in_a_file_is_named_with_what_its_key_takes(
     tmp_path: Path, line: str, message: str
 ) -> None:
     file, key = write(tmp_path / "rdzv.toml", line), line.split(" ")[0]
     with pytest.raises(UsageError) as caught:
         launch("--file", file)
-    assert caught.value.message == f"{file}, line 1: '{key}' {message}"
+    assert caught.value.message.startswith(f"{file}, line 1: '{key}' {message}")
     assert caught.value.hint.startswith(f"{key}: ")
 
 
@@ -407,13 +384,6 @@ def test_a_choice_that_a_file_gets_wrong_names_the_flag(tmp_path: Path) -> None:
     with pytest.raises(click.UsageError) as caught:
         launch("--file", write(tmp_path / "rdzv.toml", 'hosts = "maybe"'))
     assert caught.value.format_message().startswith("Invalid value for '--hosts'")
-
-
-@pytest.mark.parametrize("content", ["port = ", "port = 1\nport = 2"])
-def test_what_is_no_toml_is_refused_with_the_files_name(tmp_path: Path, content: str) -> None:
-    file = write(tmp_path / "rdzv.toml", content)
-    with pytest.raises(UsageError, match=f"{file} is not a valid TOML file: "):
-        launch("--file", file)
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:

@@ -1,13 +1,10 @@
-"""What a file of options cannot hold, and what to write: by value, and through `--file`."""
+"""What a file of options cannot hold, and what to write."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 
 from launcher.run_file.values import Kind, for_table, for_unknown, for_value
-from tests.launcher.command import rdzv
 
 OPTIONS = {
     name: name for name in ("nnodes", "interface", "network", "local_node", "rdzv_id", "set")
@@ -72,23 +69,3 @@ def test_a_value_of_another_kind_is_told_what_to_write(
     value: object, kind: Kind, metavar: str | None, words: str
 ) -> None:
     assert for_value("k", value, metavar, kind) == f"cannot be {words}"
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("[launch]\nnnodes = 2", "write 'nnodes = 2' at the top, without [launch]"),
-        ("[rdzv.launch]\nui = true", "write 'ui = true' at the top, without [rdzv.launch]"),
-        ('nnodes = "2"\n[network]\naddress = ["::1"]', "write 'address = [\"::1\"]' at the top"),
-        ('set = {IMAGE = "x"}', "'set' cannot be a table: write one line"),
-        ("ui = 'yes'", "'ui' cannot be 'yes': write true"),
-        ("nproc-per-node = [2, 1]", "'nproc-per-node' cannot be a list"),
-        ("GPUS_PER_NODE = 8", "write 'nproc_per_node', which is the name of that option"),
-    ],
-)
-def test_the_command_line_says_it(tmp_path: Path, text: str, words: str) -> None:
-    file = tmp_path / "options.toml"
-    file.write_text(text)
-    found = rdzv("launch", "--file", str(file), "--dry-run", "--nnodes", "1", "--", "train.py")
-    assert found.exit_code == 64
-    assert words in found.output

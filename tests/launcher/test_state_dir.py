@@ -286,23 +286,6 @@ def files_of(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_new_launch_sets_the_logs_aside_and_keeps_nothing_else_of_the_former_one(
-    state: StateDir,
-) -> None:
-    state.secret()
-    state.write_record(RECORD)
-    kept = "registry.json key.pem certificate.pem certificate.der journal.sqlite result.json"
-    kept += " journal.sqlite-wal journal.sqlite-shm status.json worker-runs.jsonl"
-    for name in kept.split():
-        state.write(name, b"x")
-    state.write("submissions/slot-1.sh", b"x")
-    state.write("logs/node-0.log", b"x")
-    former = {"lock", "former-logs/node-0.log", "former-launches.jsonl"}
-    for _ in range(2):
-        state.forget_launch()
-        assert files_of(state.path) == former
-
-
 def test_how_each_of_the_newest_launches_ended_is_kept_the_newest_first(state: StateDir) -> None:
     for number in range(23):
         state.write_record(RECORD.model_copy(update={"launch_id": f"launch-{number}"}))
@@ -351,6 +334,7 @@ def test_all_that_is_documented_of_a_launch_is_forgotten_and_pruned(state: State
     names = [*documented(), "secret", "last-words/epoch-2/rank-3.txt"]
     assert len(names) == 15
     names += [name for feature in declared() for name in feature.run_files]
+    names += ["journal.sqlite-wal", "journal.sqlite-shm", "submissions/slot-1.sh"]
     for _ in range(2):
         for name in names:
             state.write(name, b"x")

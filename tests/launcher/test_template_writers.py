@@ -6,36 +6,7 @@ import pytest
 import yaml
 
 from launcher.plan.template import Form, render
-
-WORDS = [
-    "a b",
-    "it's",
-    '"q"',
-    "0755",
-    "12:30",
-    "yes",
-    "",
-    "- x",
-    "# no",
-    "é ☃",
-    "two\nlines",
-    "x" * 9,
-]
-WORDS += [
-    "~",
-    "null",
-    "a: b",
-    "%d",
-    "&a",
-    "*a",
-    "!t",
-    "{",
-    "[",
-    "tab\there",
-    "\x07",
-    " lead",
-    "trail ",
-]
+from tests.launcher.test_template import UGLY
 
 
 @pytest.mark.parametrize("has_libyaml", [True, False])
@@ -44,8 +15,8 @@ def test_words_are_the_same_whoever_writes_them(
 ) -> None:
     if not has_libyaml:
         monkeypatch.delattr(yaml, "CSafeDumper", raising=False)
-    text = render("argv: [<<ARGV>>]\n", {"ARGV": WORDS}, source="spec", form=Form.YAML)
-    assert yaml.load(text, Loader=yaml.BaseLoader) == {"argv": WORDS}
+    text = render("argv: [<<ARGV>>]\n", {"ARGV": UGLY}, source="spec", form=Form.YAML)
+    assert yaml.load(text, Loader=yaml.BaseLoader) == {"argv": UGLY}
 
 
 def test_what_is_empty_stays_as_it_was_written() -> None:
