@@ -179,6 +179,7 @@ def test_the_dry_run_shows_what_the_options_and_the_launchers_environment_change
     assert found["OMPI_MCA_btl_tcp_if_include=<network>"].startswith("--env-for mpi: ")
     assert {"MASTER_PORT=29400", "NNODES=<nodes>", "NPROC_PER_NODE=2"} <= set(found)
     assert not [name for name in found if name.startswith("NCCL_DEBUG_FILE")]
+    assert any("MASTER_PORT=<port> " in line for line in planned_lines(planned(plan())))
 
 
 def test_a_variable_that_forbids_what_is_required_is_refused_before_anything_is_submitted(
