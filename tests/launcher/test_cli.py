@@ -609,18 +609,23 @@ def test_a_run_is_replayed_before_a_folder_and_after_a_file_of_its_name(
     assert asked == [str(kept), "llama"]
 
 
-def test_a_log_that_is_not_here_is_named_with_those_that_are(root: Path) -> None:
+def test_the_newest_lines_of_each_log_are_shown(root: Path) -> None:
     state = launched(root)
-    for name in ("node-0.log", "node-1.log"):
-        (state.logs / name).write_bytes(b"1\n2\xff\n")
-    shown = rdzv("logs", "llama", "--node", "1", "--lines", "1").stdout
-    assert shown == f"==> {state.logs}/node-1.log\n2\ufffd\n"
+    (state.logs / "node-0.log").write_bytes(b"1\n2\xff\n3\n")
+    (state.logs / "node-1.log").write_text("a\n")
+    first, second = (f"==> {state.logs / name}\n" for name in ("node-0.log", "node-1.log"))
+    assert rdzv("logs", "llama", "--lines", "2").stdout == f"{first}2\ufffd\n3\n{second}a\n"
+    assert rdzv("logs", "llama", "--node", "1").stdout == f"{second}a\n"
     result = rdzv("logs", "llama", "--node", "7")
     assert result.stderr == (
         f"rdzv: there is no node-7.log in {state.logs}\n"
         "      there are: node-0.log, node-1.log; a node on another machine keeps its log there\n"
     )
     assert result.exit_code == ExitCode.USAGE
+    (state.logs / "node-0.e2.log").write_text("4\n")
+    again = f"==> {state.logs / 'node-0.e2.log'}\n"
+    assert rdzv("logs", "llama", "--node", "0").stdout == f"{again}4\n"
+    assert rdzv("logs", "llama", "--epoch", "1", "--lines", "1").stdout == f"{first}3\n{second}a\n"
 
 
 def test_a_second_standing_registry_in_one_folder_is_refused(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ argv = ["{log}", "<<ID>>", "<<LINES>>"]
 follow = ["{log}", "<<ID>>", "<<LINES>>", "follow"]
 """
 LOG = """#!/bin/sh
+[ "$1" = broken ] && { echo begun; echo no such run >&2; exit 1; }
 echo "$2 lines of $1"
 [ -n "$3" ] && exec sleep 600
 exit 0
@@ -111,6 +112,20 @@ async def show(state: StateDir, **which: Any) -> int:
     return await show_logs(state, os.environ, **asked)
 
 
+async def test_files_of_this_machine_come_first_and_then_what_the_scheduler_keeps(
+    state: StateDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (state.logs / "node-0.log").write_text("1\n2\n3\n")
+    submitted(state, 1, "17")
+    submitted(state, 2, "18")
+    assert await show(state) == 0
+    assert capsys.readouterr().out == (
+        f"==> {state.logs}/node-0.log\n2\n3\n"
+        "==> rdzv-k7f2-1-1 (slot 1, queue 17)\n2 lines of 17\n"
+        "==> rdzv-k7f2-2-1 (slot 2, queue 18)\n2 lines of 18\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("which", "handle"),
     [
@@ -127,6 +142,16 @@ async def test_a_node_elsewhere_is_found_by_its_rank_or_that_of_one_of_its_proce
     assert await show(state, **which) == 0
     host = "slot 2, gpu-17" if handle == "18" else "slot 1"
     assert capsys.readouterr().out.endswith(f"({host}, queue {handle})\n2 lines of {handle}\n")
+
+
+@pytest.mark.parametrize("which", [{"rank": 4}, {"node": 1}, {}])
+async def test_a_log_has_the_name_of_its_host(
+    state: StateDir, capsys: pytest.CaptureFixture[str], which: dict[str, int]
+) -> None:
+    sealed(state, hostname="gpu-17")
+    (state.logs / "node-1.log").write_text("1\n")
+    assert await show(state, **which) == 0
+    assert capsys.readouterr().out == f"==> {state.logs}/node-1.log (gpu-17)\n1\n"
 
 
 async def test_a_host_that_becomes_known_is_named_from_then_on(
@@ -180,6 +205,17 @@ async def test_why_a_worker_run_has_no_log_is_said(
         await show(state, node=1)
     assert caught.value.message.startswith(f"there is no node-1.log in {state.logs}, and")
     assert says in caught.value.message
+
+
+async def test_what_cannot_be_read_is_said_and_the_rest_is_shown(
+    state: StateDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    submitted(state, 1, "broken")
+    submitted(state, 2, "18")
+    assert await show(state) == 1
+    shown = capsys.readouterr()
+    assert shown.out.endswith("queue 18)\n2 lines of 18\n")
+    assert "no such run" in shown.err
 
 
 async def test_logs_are_followed_while_the_launcher_lives_also_those_that_come_later(
@@ -315,6 +351,27 @@ def failed(state: StateDir, **more: Any) -> None:
     state.write_result(Result(**values | more))
 
 
+async def test_the_log_of_a_failed_run_ends_with_the_error(
+    state: StateDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sealed(state)
+    failed(state, hostname="gpu-17", rank=3)
+    for node in (0, 2, 10):
+        (state.logs / f"node-{node}.log").write_text(f"begin {node}\nend {node}\n")
+    (state.logs / "registry.log").write_text("what nobody asked for\n")
+    assert await show(state) == 0
+    shown = capsys.readouterr().out.splitlines()
+    titles = [line.rpartition("/")[2] for line in shown if line.startswith("==> ")]
+    assert titles[:3] == ["node-2.log", "node-10.log", "node-0.log"]
+    assert shown[-3:] == ["==> last output of node 0 (gpu-17), rank 3", *TAIL]
+    assert "what nobody asked for" not in shown
+    (state.logs / "node-0.log").write_text("\n".join(TAIL))
+    assert await show(state) == 0
+    assert capsys.readouterr().out.splitlines()[-3:] == [f"==> {state.logs}/node-0.log", *TAIL]
+    assert await show(state, node=2) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "end 2"
+
+
 async def test_where_no_program_began_the_agent_of_the_failed_node_has_the_word(
     state: StateDir, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -370,6 +427,28 @@ async def test_where_a_nodes_log_is_gone_its_last_words_are_shown(
         assert capsys.readouterr().out == words
     with pytest.raises(UsageError, match=r"there is no node-0.log"):
         await show(state, rank=1)
+
+
+async def test_the_log_of_another_node_is_followed_by_the_last_words_of_the_first_cause(
+    state: StateDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sealed(state)
+    failed(state, log="/gone/node-1.log", hostname="gpu-17", slot=2, node=1, rank=4)
+    sent(state, RankWords(1, 1, 4, "begin\nend"))
+    (state.logs / "node-0.log").write_text("stopped\n")
+    assert await show(state) == 0
+    words = f"==> {state.last_words.path}/epoch-1/rank-4.txt\nbegin\nend\n"
+    assert capsys.readouterr().out == f"==> {state.logs}/node-0.log\nstopped\n{words}"
+
+
+async def test_a_log_that_its_scheduler_cannot_give_is_replaced_by_last_words(
+    state: StateDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sealed(state)
+    submitted(state, 2, "unknown", starter="local")
+    sent(state, RankWords(1, 1, 4, "end"))
+    await show(state, rank=4)
+    assert capsys.readouterr().out.endswith("/rank-4.txt\nend\n")
 
 
 # ---- the lines of a long log across its parts, while it is written and afterwards ----------------
