@@ -21,7 +21,7 @@ from launcher.symmetric.adopt import adopt
 from launcher.symmetric.claim import Host
 from rendezvous.door import own_command
 from rendezvous.talk.join_string import parse_group_token
-from tests.support.bed import join_text
+from tests.support.bed import Bed, join_text
 from tests.support.vendor_specs import NAME, OPTIONS, UGLY, rendered, shipped, worker_run
 from tests.support.vendors import AZURE, python_with
 
@@ -84,6 +84,18 @@ def test_the_symmetric_jobs_first_line_puts_a_token_into_a_file_of_ones_own(tmp_
     del expected["environment_variables"]["RDZV_TOKEN"]
     assert made == expected
     assert (tmp_path / "job1.yaml").stat().st_mode & 0o777 == 0o600
+
+
+async def test_no_command_of_azure_asks_or_tells_anybody(tmp_path: Path) -> None:
+    bed = Bed("azureml", tmp_path)
+    await bed.scheduler().submit(bed.run(), join_text())
+    wanted = {
+        "AZURE_CORE_ONLY_SHOW_ERRORS": "true",
+        "AZURE_CORE_NO_COLOR": "true",
+        "AZURE_CORE_COLLECT_TELEMETRY": "false",
+        "AZURE_EXTENSION_USE_DYNAMIC_INSTALL": "no",
+    }
+    assert wanted.items() <= bed.calls()[0]["environ"].items()
 
 
 # ---- loaded, validated and turned into requests by the official SDK, offline --------------------

@@ -16,6 +16,8 @@ from launcher.plan.plan import HIDDEN
 from launcher.schedulers.catalog import SCHEDULERS
 from launcher.schedulers.description import Description
 from launcher.schedulers.profile import ProfileScheduler
+from launcher.schedulers.profile_file import read_profile
+from launcher.schedulers.shipped import PROFILES as PROFILES_FOLDER
 from rendezvous.wire.errors import SchedulerError, TemplateError
 from rendezvous.wire.run import SlotState
 from tests.schedulers.behaving import DOWN, LOST, ODD_WORD, REFUSAL
@@ -144,6 +146,24 @@ async def test_the_secret_goes_where_the_profile_says_and_nowhere_else(faulty: M
     secret = [path for path in bed.files() if join_text() in path.read_text()]
     assert {path.stat().st_mode & 0o777 for path in secret} <= {0o600}
     assert bool(secret) is not (join_text() in call["stdin"])
+
+
+def known_states() -> list[tuple[str, str]]:
+    """Each profile with each state that it has words for."""
+    return [
+        (name, state)
+        for name in PROFILES
+        for state, words in read_profile(OWN.get(name, PROFILES_FOLDER / f"{name}.toml")).states
+        if words and state not in ("submitted", "preempted")
+    ]
+
+
+@pytest.mark.parametrize(("faulty", "state"), known_states(), indirect=["faulty"])
+async def test_the_schedulers_words_become_our_states(faulty: MadeBed, state: str) -> None:
+    bed = faulty()
+    handle = await bed.scheduler().submit(bed.run(), join_text())
+    bed.turn(state)
+    assert (await bed.scheduler().describe(bed.run(), handle)).state == state
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from launcher.schedulers.description import Description
 from rendezvous.wire.run import SlotState
-from tests.support.bed import Bed
+from tests.support.bed import Bed, join_text
 
 BAD_DAY = "ReqNodeNotAvail, UnavailableNodes:n[0-1]"
 OTHERS = "112|RUNNING|n0|n0\n12|PENDING||(Priority)\n121|FAILED|n1|(TimeLimit)\n"
@@ -49,3 +49,20 @@ async def test_a_line_of_squeue_is_read(
 ) -> None:
     bed = bed_of(tmp_path, "squeue", printed)
     assert await bed.scheduler().describe(bed.run(), "12") == expected
+
+
+async def test_the_name_of_a_cluster_is_no_part_of_the_id(tmp_path: Path) -> None:
+    bed = bed_of(tmp_path, "sbatch", "sbatch: lua: 4 GPUs are charged\n4711;big\n")
+    assert await bed.scheduler().submit(bed.run(), join_text()) == "4711"
+
+
+async def test_options_for_sbatch_come_by_set_and_cannot_undo_ours(tmp_path: Path) -> None:
+    bed = Bed("slurm", tmp_path)
+    run = bed.run()
+    run.variables["SBATCH"] = "--partition=gpu --job-name=mine --comment 'a b'"
+    await bed.scheduler().submit(run, join_text())
+    spec = f"{bed.submissions}/{run.name}.sbatch"
+    assert bed.calls()[0]["argv"] == [
+        *("--partition=gpu", "--job-name=mine", "--comment", "a b"),
+        *("--parsable", f"--job-name={run.name}", "--no-requeue", f"--output={spec}.log", spec),
+    ]

@@ -386,10 +386,34 @@ async def test_a_login_that_takes_too_long_is_told(tmp_path: Path) -> None:
     assert caught.value.hint.startswith("nothing had run on n1 by then: its login or a start-up")
 
 
-async def test_a_host_that_cannot_be_reached_comes_with_what_to_do(tmp_path: Path) -> None:
-    """What else ssh says, and what comes of it, is in tests/schedulers/shipped.txt."""
-    bed = Bed("ssh", tmp_path, says={"ssh": (255, "ssh: connect to host n1: No route to host")})
-    with pytest.raises(NothingSubmitted) as caught:
+@pytest.mark.parametrize(
+    ("said", "hint", "final"),
+    [
+        ("Host key verification failed.", "the key of n1 is not known here, or has changed", True),
+        ("root@n1: Permission denied (publickey).", "'ssh -oBatchMode=yes n1 true' must", True),
+        (
+            "ssh: Could not resolve hostname n1: Name or service not known",
+            "check the name, or add a HostName",
+            True,
+        ),
+        (
+            "ssh: Could not resolve hostname n1: Temporary failure in name resolution",
+            "check the name, or add a HostName",
+            False,
+        ),
+        ("ssh: connect to host n1 port 22: Connection refused", "check that the host is up", False),
+        ("ssh: connect to host n1 port 22: No route to host", "check that the host is up", False),
+        ("sh: printf: I/O error: No space left on device", "make room in your home folder", False),
+    ],
+)
+async def test_what_ssh_says_comes_with_what_to_do(
+    tmp_path: Path, said: str, hint: str, final: bool
+) -> None:
+    bed = Bed("ssh", tmp_path, says={"ssh": (255, said)})
+    with pytest.raises(SchedulerError) as caught:
         await bed.scheduler().submit(bed.run(), join_text())
-    assert caught.value.hint.startswith("check that the host is up")
-    assert not caught.value.final
+    assert said in caught.value.message
+    assert caught.value.hint.startswith(hint)
+    assert isinstance(caught.value, NothingSubmitted)
+    assert caught.value.final is final
+    assert len(bed.calls()) == 1  # for certain: then nobody asks any more

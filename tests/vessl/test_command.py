@@ -33,6 +33,18 @@ def bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bed:
     return Bed("vessl", tmp_path)
 
 
+async def test_every_call_names_the_project_and_sends_no_telemetry(bed: Bed) -> None:
+    handle = await bed.scheduler().submit(bed.run(), join_text())
+    await bed.scheduler().describe(bed.run(), handle)
+    await bed.scheduler().cancel(bed.run(), handle, grace_seconds=0.0)
+    assert [line async for line in bed.scheduler().logs(bed.run(), handle, lines=1, follow=False)]
+    calls = bed.calls()
+    assert {call["argv"][1] for call in calls} == {"create", "list", "terminate", "logs"}
+    assert {tuple(call["argv"][2:4]) for call in calls} == {("--project", "llama")}
+    wanted = {"VESSL_DATA_COLLECTION_OPT_OUT": "true", "ENABLE_SENTRY": "false"}
+    assert all(wanted.items() <= call["environ"].items() for call in calls)
+
+
 @pytest.mark.parametrize(
     ("given", "account", "words"),
     [
@@ -94,6 +106,13 @@ def test_a_value_that_would_not_arrive_is_refused_before_anything_is_submitted(b
     with pytest.raises(TemplateError, match=r"env.RDZV_ID: .* without quotes"):
         bed.scheduler().prepare(run, HIDDEN)
     assert bed.calls() == []
+
+
+async def test_a_run_that_vessl_does_not_know_is_gone_when_that_is_said_again(bed: Bed) -> None:
+    scheduler = bed.scheduler()
+    scheduler.poll_seconds = 0.0
+    states = [(await scheduler.describe(bed.run(), "17")).state for _ in range(3)]
+    assert states == [SlotState.UNKNOWN, SlotState.UNKNOWN, SlotState.ENDED]
 
 
 async def test_one_list_tells_of_all_worker_runs_and_why_one_failed_is_read(bed: Bed) -> None:
