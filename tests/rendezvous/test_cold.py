@@ -59,21 +59,23 @@ def test_who_has_not_reported_by_the_verdict_is_waited_for_by_the_acknowledgemen
     assert (drive.phase, drive.run.epoch) == ("running", 2)
 
 
-@pytest.mark.parametrize("code", [127, 139, 255])
-def test_whatever_it_fails_of(code: int) -> None:
+@pytest.mark.parametrize(
+    ("code", "tail"),
+    [
+        (127, []),
+        (139, []),
+        (255, []),
+        (1, ["ModuleNotFoundError: no"]),  # which does not pass by itself
+        (1, ["SyntaxError: no"]),
+    ],
+)
+def test_whatever_it_fails_of(code: int, tail: list[str]) -> None:
     drive = warm()
-    drive.exit(0, code)
-    assert drive.phase == "arming"
-
-
-@pytest.mark.parametrize("line", ["ModuleNotFoundError: no", "SyntaxError: no"])
-def test_also_of_what_does_not_pass_by_itself(line: str) -> None:
-    drive = warm()
-    drive.exit(0, 1, tail=[line])
+    drive.exit(0, code, tail=tail)
     assert drive.phase == "arming"
     drive.arm()
     drive.exit(0, 2, tail=["error: unrecognized arguments: --x"])
-    assert (drive.result.status, drive.ended()) == ("failed", [(1, 1)])
+    assert (drive.result.status, drive.ended()) == ("failed", [(1, code)])
 
 
 def test_it_is_repeated_once() -> None:
@@ -85,39 +87,27 @@ def test_it_is_repeated_once() -> None:
     assert drive.result.message == "node 0 (host0) failed: the program ended with exit code 1"
 
 
-def test_later_it_fails_as_ever() -> None:
+@pytest.mark.parametrize(
+    ("seconds", "told", "ended"),
+    [
+        (10.25, {}, []),
+        (12, {"age_seconds": 3}, [(1, 1)]),  # it failed before that was told
+        (40, {"ran_seconds": 9}, [(1, 1)]),  # a go that waited for the imports did not run yet
+        (40, {"ran_seconds": 11}, []),
+        (9, {"ran_seconds": 30}, [(1, 1)]),
+    ],
+)
+def test_later_it_fails_as_ever(
+    seconds: float, told: dict[str, float], ended: list[tuple[int, int]]
+) -> None:
     drive = warm()
-    drive.wait(10.25)
-    drive.exit(0, 1)
-    assert (drive.result.status, drive.ended()) == ("failed", [])
-
-
-def test_the_age_of_a_failure_counts_and_not_when_it_is_told() -> None:
-    drive = warm()
-    drive.wait(12)
-    drive.exit(0, 1, age_seconds=3)
-    assert drive.phase == "arming"
-    drive.arm()
-    drive.exit(0, 0)
-    assert drive.result.status == "ok"
-
-
-def test_a_go_that_waited_for_the_imports_has_not_begun_to_run() -> None:
-    drive = warm()
-    drive.wait(40)
-    drive.exit(0, 1, ran_seconds=9)
-    assert drive.phase == "arming"
-    drive.arm()
-    drive.exit(0, 0)
-    assert drive.result.status == "ok"
-    drive = warm()
-    drive.wait(40)
-    drive.exit(0, 1, ran_seconds=11)
-    assert (drive.result.status, drive.ended()) == ("failed", [])
-    drive = warm()
-    drive.wait(9)
-    drive.exit(0, 1, ran_seconds=30)
-    assert drive.phase == "arming"
+    drive.wait(seconds)
+    drive.exit(0, 1, **told)
+    assert (drive.phase, drive.ended()) == ("arming" if ended else "finished", ended)
+    if ended:
+        drive.arm()
+        drive.exit(0, 0)
+    assert drive.result.status == ("ok" if ended else "failed")
 
 
 def test_without_a_warm_node_it_fails_as_ever() -> None:
@@ -180,12 +170,9 @@ def test_its_steps_count_as_those_of_any_epoch() -> None:
     drive = warm(max_restarts=9)
     drive.wait(3)
     drive.exit(0, 1, progress=5)
-    drive.arm().wait(61)
-    drive.exit(0, 1)
-    drive.arm().wait(61)
-    drive.exit(0, 1)
-    drive.arm().wait(61)
-    drive.exit(0, 1)
+    for _ in range(3):
+        drive.arm().wait(61)
+        drive.exit(0, 1)
     assert (drive.result.status, drive.run.starts.used) == ("failed", 2)
     assert drive.result.message.endswith("exit code 1; 3 starts in a row did not get beyond step 5")
 

@@ -2,51 +2,34 @@
 
 from __future__ import annotations
 
+import pytest
+
 from rendezvous.wire.run import Phase
 from tests.support.driver import in_phase
 
 REPLACES = {"on_node_loss": "replace", "max_replacements": 1, "fence_timeout_seconds": 20}
 
 
-def test_the_run_is_over_when_the_program_of_node_0_has_ended_well() -> None:
-    drive = in_phase(Phase.RUNNING, 4, ends_with="node0").wait(30)
-    assert drive.phase == "running"
-    drive.exit(0, 0, ran_seconds=30.0)
+@pytest.mark.parametrize(
+    ("nodes", "ends", "message"),
+    [
+        (4, [0], "node 0 ended with exit code 0; the 3 others were stopped"),
+        (2, [0], "node 0 ended with exit code 0; node 1 (host1) was stopped"),
+        (1, [0], "the node ended with exit code 0"),
+        (4, [1, 0], "node 0 ended with exit code 0; the 2 others that still ran were stopped"),
+        (3, [1, 2, 0], "all 3 nodes ended with exit code 0"),
+    ],
+)
+def test_the_run_is_over_when_the_program_of_node_0_has_ended_well(
+    nodes: int, ends: list[int], message: str
+) -> None:
+    drive = in_phase(Phase.RUNNING, nodes, ends_with="node0").wait(30)
+    for slot in ends:
+        assert (drive.phase, drive.run.stop) == ("running", False)
+        drive.exit(slot, 0)
     assert (drive.result.status, drive.result.exit_code) == ("ok", 0)
-    assert drive.states() == ["exited", "running", "running", "running"]
-    assert drive.result.message == "node 0 ended with exit code 0; the 3 others were stopped"
-
-
-def test_the_other_node_is_named_where_there_is_one() -> None:
-    drive = in_phase(Phase.RUNNING, 2, ends_with="node0")
-    drive.exit(0, 0)
-    assert drive.result.status == "ok"
-    assert drive.result.message == "node 0 ended with exit code 0; node 1 (host1) was stopped"
-
-
-def test_a_run_of_one_node_has_nobody_to_stop() -> None:
-    drive = in_phase(Phase.RUNNING, 1, ends_with="node0")
-    drive.exit(0, 0)
-    assert drive.result.status == "ok"
-    assert drive.result.message == "the node ended with exit code 0"
-
-
-def test_a_helper_that_has_ended_well_is_done_and_the_run_goes_on() -> None:
-    drive = in_phase(Phase.RUNNING, 4, ends_with="node0")
-    drive.exit(1, 0)
-    assert (drive.phase, drive.run.stop) == ("running", False)
-    drive.exit(0, 0)
-    assert drive.result.status == "ok"
-    assert drive.result.message == (
-        "node 0 ended with exit code 0; the 2 others that still ran were stopped"
-    )
-
-
-def test_where_all_have_ended_well_none_was_stopped() -> None:
-    drive = in_phase(Phase.RUNNING, 3, ends_with="node0")
-    drive.end_well(1, 2, 0)
-    assert drive.result.status == "ok"
-    assert drive.result.message == "all 3 nodes ended with exit code 0"
+    assert drive.states() == ["exited" if slot in ends else "running" for slot in range(nodes)]
+    assert drive.result.message == message
 
 
 def test_what_a_helper_ends_with_afterwards_is_no_failure() -> None:
@@ -80,20 +63,17 @@ def test_a_helper_that_failed_before_node_0_ended_is_a_failure() -> None:
     )
 
 
-def test_a_helper_that_failed_of_the_end_of_node_0_is_none_though_it_was_heard_of_first() -> None:
+@pytest.mark.parametrize("fails", [True, False], ids=["fails", "is lost"])
+def test_a_helper_that_failed_of_the_end_of_node_0_is_none_though_it_was_heard_of_first(
+    fails: bool,
+) -> None:
     drive = in_phase(Phase.RUNNING, 3, ends_with="node0").wait(5)
-    drive.exit(2, 7, age_seconds=1)
+    if fails:
+        drive.exit(2, 7, age_seconds=1)
+    else:
+        drive.leave(2)
     assert (drive.phase, drive.run.stop) == ("running", True)
     drive.exit(0, 0, age_seconds=1.5)
-    assert (drive.result.status, drive.result.exit_code) == ("ok", 0)
-    assert drive.result.message == "node 0 ended with exit code 0, and with it the run"
-
-
-def test_a_helper_that_was_lost_of_the_end_of_node_0_is_none_either() -> None:
-    drive = in_phase(Phase.RUNNING, 2, ends_with="node0").wait(5)
-    drive.leave(1)
-    assert (drive.phase, drive.run.stop) == ("running", True)
-    drive.exit(0, 0, age_seconds=1)
     assert (drive.result.status, drive.result.exit_code) == ("ok", 0)
     assert drive.result.message == "node 0 ended with exit code 0, and with it the run"
 

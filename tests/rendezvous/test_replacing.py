@@ -10,10 +10,9 @@ from rendezvous.run.views import node_view
 from rendezvous.wire.errors import Cause, Fenced, SlotTaken, TooLate
 from rendezvous.wire.node import Finding
 from rendezvous.wire.reports import LeaveReport
-from rendezvous.wire.run import NodeState, Phase, SlotState, SlotStatus
+from rendezvous.wire.run import NodeState, SlotState
 from tests.support.driver import Drive, make_spec
 
-GRACE = 10.0
 FENCE = 40.0
 
 
@@ -28,28 +27,11 @@ def elastic(nodes: int = 4, *, how: str = "replace", **changes: Any) -> Drive:
     drive = Drive(make_spec(nodes, least=least, **changes))
     for slot in range(len(drive.run.slots)):
         drive.join(slot)
-    if phase(drive) is Phase.GATHERING:
+    if drive.phase == "gathering":
         drive.wait(31)
     drive.verify().arm()
-    assert phase(drive) is Phase.RUNNING
+    assert drive.phase == "running"
     return drive
-
-
-def phase(drive: Drive) -> Phase:
-    """Where the run is now."""
-    return drive.phase
-
-
-def stopped(drive: Drive, *slots: int) -> None:
-    """The programs of these nodes end, as they were told to."""
-    for slot in slots:
-        drive.exit(slot, 143, stopped=True)
-
-
-def fail(drive: Drive, code: int) -> None:
-    """The program of the first of two nodes fails."""
-    drive.exit(0, code)
-    stopped(drive, 1)
 
 
 def lose(drive: Drive, slot: int, *, closed: bool = True) -> None:
@@ -65,22 +47,21 @@ def lose(drive: Drive, slot: int, *, closed: bool = True) -> None:
     assert drive.run.slots[slot].node is not node or str(node.state) == "lost"
 
 
-def status_of(drive: Drive, slot: int) -> SlotStatus:
-    return drive.status().slots[slot]
+def without(drive: Drive, slot: int) -> Drive:
+    """The slot's node is lost, and the programs of the others end, as they are told to."""
+    lose(drive, slot)
+    others = [one for one in drive.run.of_table() if one.its_node.state is NodeState.RUNNING]
+    drive.stop(*(one.index for one in others))
+    return drive
 
 
 def go_on(drive: Drive) -> Drive:
     """Whoever is asked proves what is asked of it, and is ready."""
-    if phase(drive) is Phase.VERIFYING:
+    if drive.phase == "verifying":
         drive.verify()
-    if phase(drive) is Phase.ARMING:
+    if drive.phase == "arming":
         drive.arm()
     return drive
-
-
-def ranks(drive: Drive) -> dict[int, int]:
-    assert drive.run.table is not None
-    return {row.slot: row.node for row in drive.run.table.rows}
 
 
 # --- standbys -------------------------------------------------------------------------------------
@@ -94,15 +75,13 @@ def test_a_standby_stays_after_the_go_and_is_told_to_by_nobody_to_leave() -> Non
     assert view.retired == []
     assert "host4" in drive.reasons[-1]
     assert "standby: slot 4" in drive.reasons[-1]
-    assert status_of(drive, 4).awaited
+    assert drive.status().slots[4].awaited
 
 
 def test_while_the_table_is_acknowledged_a_standby_counts_as_left_out() -> None:
-    drive = elastic(4, standby=1)
-    lose(drive, 2)
-    stopped(drive, 0, 1, 3)
-    assert phase(drive) is Phase.ARMING
-    assert ranks(drive) == {0: 0, 1: 1, 4: 2, 3: 3}
+    drive = without(elastic(4, standby=1), 2)
+    assert drive.phase == "arming"
+    assert drive.table_slots() == [0, 1, 4, 3]
     assert node_view(drive.run, drive.now, 2.0).released == []
 
 
@@ -110,7 +89,7 @@ def test_spares_beyond_the_standbys_are_released() -> None:
     drive = elastic(2, standby=1, spares=1)
     assert drive.states() == ["running", "running", "standby", "released"]
     assert node_view(drive.run, drive.now, 2.0).released == [3]
-    assert not status_of(drive, 3).awaited
+    assert not drive.status().slots[3].awaited
 
 
 def test_a_standby_takes_the_lost_rank_at_once_and_no_pair_is_proven_again() -> None:
@@ -118,13 +97,13 @@ def test_a_standby_takes_the_lost_rank_at_once_and_no_pair_is_proven_again() -> 
     went = drive.run.epoch
     lose(drive, 2)
     assert drive.run.stop
-    assert phase(drive) is Phase.RUNNING
-    stopped(drive, 0, 1, 3)
-    assert phase(drive) is Phase.ARMING  # all have proven each other before
+    assert drive.phase == "running"
+    drive.stop(0, 1, 3)
+    assert drive.phase == "arming"  # all have proven each other before
     go_on(drive)
-    assert phase(drive) is Phase.RUNNING
+    assert drive.phase == "running"
     assert drive.run.epoch > went
-    assert ranks(drive) == {0: 0, 1: 1, 4: 2, 3: 3}
+    assert drive.table_slots() == [0, 1, 4, 3]
     assert drive.run.starts.used == 0
     assert drive.run.starts.replaced == 1
     (end,) = drive.run.starts.ended
@@ -136,28 +115,25 @@ def test_a_standby_takes_the_lost_rank_at_once_and_no_pair_is_proven_again() -> 
 
 
 def test_the_slot_of_a_lost_node_is_submitted_again_and_becomes_the_standby() -> None:
-    drive = elastic(4, standby=1)
-    lose(drive, 2)
-    stopped(drive, 0, 1, 3)
+    drive = without(elastic(4, standby=1), 2)
     assert drive.slot(2).wanted == 2
-    assert status_of(drive, 2).awaited
+    assert drive.status().slots[2].awaited
     go_on(drive)
     drive.join(2, 2)
     assert drive.states() == ["running", "running", "standby", "running", "running"]
-    lose(drive, 4)
-    stopped(drive, 0, 1, 3)
-    assert phase(drive) is Phase.VERIFYING  # it has proven nothing yet
+    without(drive, 4)
+    assert drive.phase == "verifying"  # it has proven nothing yet
     assert drive.run.attempt.probing is not None
     assert drive.run.attempt.probing.fresh == (2,)
     go_on(drive)
-    assert ranks(drive) == {0: 0, 1: 1, 2: 2, 3: 3}
+    assert drive.table_slots() == [0, 1, 2, 3]
     assert drive.run.starts.replaced == 2
 
 
 def test_a_standby_that_is_lost_stops_nobody_and_comes_again() -> None:
     drive = elastic(2, standby=1)
     lose(drive, 2)
-    assert phase(drive) is Phase.RUNNING
+    assert drive.phase == "running"
     assert not drive.run.stop
     assert drive.slot(2).wanted == 2
     assert drive.run.starts.resubmitted == 1
@@ -186,48 +162,41 @@ def test_who_comes_after_a_retired_node_is_not_told_to_leave_like_it() -> None:
 
 
 def test_a_standby_dies_while_it_is_promoted() -> None:
-    drive = elastic(4, standby=1, max_replacements=1)
-    lose(drive, 2)
-    stopped(drive, 0, 1, 3)
+    drive = without(elastic(4, standby=1, max_replacements=1), 2)
     lose(drive, 4)
-    assert phase(drive) is Phase.GATHERING  # the replacement of slot 2 is on its way
+    assert drive.phase == "gathering"  # the replacement of slot 2 is on its way
     assert drive.slot(2).wanted == 2
     assert drive.slot(4).wanted == 1
     drive.join(2, 2)
     go_on(drive)
-    assert phase(drive) is Phase.RUNNING
-    assert set(ranks(drive)) == {0, 1, 2, 3}
+    assert drive.phase == "running"
+    assert drive.table_slots() == [0, 1, 2, 3]
 
 
 # --- worker runs that are submitted again ---------------------------------------------------------
 
 
 def test_without_a_standby_the_run_waits_for_the_new_worker_run() -> None:
-    drive = elastic(3)
-    lose(drive, 1)
-    stopped(drive, 0, 2)
-    assert phase(drive) is Phase.GATHERING
+    drive = without(elastic(3), 1)
+    assert drive.phase == "gathering"
     assert drive.slot(1).wanted == 2
-    assert status_of(drive, 1).fenced is False
+    assert drive.status().slots[1].fenced is False
     drive.join(1, 2)
-    assert phase(drive) is Phase.VERIFYING
+    assert drive.phase == "verifying"
     assert drive.run.attempt.probing is not None
     assert drive.run.attempt.probing.fresh == (1,)
     go_on(drive)
-    assert phase(drive) is Phase.RUNNING
-    assert ranks(drive) == {0: 0, 1: 1, 2: 2}
+    assert drive.phase == "running"
+    assert drive.table_slots() == [0, 1, 2]
     assert drive.run.table is not None
     assert drive.run.table.generations == [1, 2, 1]
 
 
 def test_the_budget_ends_and_says_so() -> None:
-    drive = elastic(3, max_replacements=1)
-    lose(drive, 1)
-    stopped(drive, 0, 2)
+    drive = without(elastic(3, max_replacements=1), 1)
     drive.join(1, 2)
     go_on(drive)
-    lose(drive, 2)
-    stopped(drive, 0, 1)
+    without(drive, 2)
     assert drive.result.code == Cause.NODE_LOST
     assert drive.result.slot == 2
     assert "replacement 1 of 1 is used up" in drive.result.message
@@ -235,23 +204,18 @@ def test_the_budget_ends_and_says_so() -> None:
 
 
 def test_standbys_are_not_counted() -> None:
-    drive = elastic(3, standby=2, max_replacements=0)
-    lose(drive, 1)
-    stopped(drive, 0, 2)
+    drive = without(elastic(3, standby=2, max_replacements=0), 1)
     go_on(drive)
-    lose(drive, 2)
-    stopped(drive, 0, 3)
+    without(drive, 2)
     go_on(drive)
-    assert phase(drive) is Phase.RUNNING
-    assert ranks(drive) == {0: 0, 3: 1, 4: 2}
+    assert drive.phase == "running"
+    assert drive.table_slots() == [0, 3, 4]
     assert drive.run.starts.replaced == 2
     assert drive.run.starts.resubmitted == 0
 
 
 def test_a_replacement_that_never_comes_ends_the_run_with_what_is_known() -> None:
-    drive = elastic(3, join_timeout_seconds=60)
-    lose(drive, 1)
-    stopped(drive, 0, 2)
+    drive = without(elastic(3, join_timeout_seconds=60), 1)
     drive.news(1, SlotState.SUBMITTING, 2)
     drive.news(1, SlotState.SUBMITTED, 2, handle="7")
     drive.wait(61, silent=[1])
@@ -261,22 +225,18 @@ def test_a_replacement_that_never_comes_ends_the_run_with_what_is_known() -> Non
 
 
 def test_with_fewer_allowed_the_run_goes_on_with_those_that_are_there() -> None:
-    drive = elastic(3, least=2, last_call_seconds=30)
-    lose(drive, 1)
-    stopped(drive, 0, 2)
+    drive = without(elastic(3, least=2, last_call_seconds=30), 1)
     drive.wait(31, silent=[1])
     go_on(drive)
-    assert phase(drive) is Phase.RUNNING
-    assert ranks(drive) == {0: 0, 2: 1}
-    assert status_of(drive, 1).awaited
+    assert drive.phase == "running"
+    assert drive.table_slots() == [0, 2]
+    assert drive.status().slots[1].awaited
     drive.join(1, 2)
     assert drive.node(1).state is NodeState.STANDBY
 
 
 def test_a_replacement_that_comes_twice_is_refused() -> None:
-    drive = elastic(3)
-    lose(drive, 1)
-    stopped(drive, 0, 2)
+    drive = without(elastic(3), 1)
     drive.join(1, 2)
     with pytest.raises(SlotTaken):
         drive.join(1, 2, attempt=2)
@@ -290,18 +250,15 @@ def test_who_is_started_again_before_it_is_missed_waits_for_that() -> None:
     again = {"attempt": 2}
     with pytest.raises(SlotTaken):
         drive.join(1, 1, **again)
-    lose(drive, 1)
-    stopped(drive, 0, 2)
+    without(drive, 1)
     drive.join(1, 1, **again)
     go_on(drive)
-    assert phase(drive) is Phase.RUNNING
+    assert drive.phase == "running"
 
 
 def test_a_worker_run_that_dies_before_it_joins_is_submitted_again_after_a_while() -> None:
     """Its host may be down for minutes; one replacement is used up, and one join time-out."""
-    drive = elastic(3, max_replacements=1, join_timeout_seconds=20)
-    lose(drive, 1)
-    stopped(drive, 0, 2)
+    drive = without(elastic(3, max_replacements=1, join_timeout_seconds=20), 1)
     for generation, pause in ((2, 1), (3, 2), (4, 4)):
         assert drive.slot(1).wanted == generation
         drive.news(1, SlotState.SUBMITTING, generation)
@@ -315,13 +272,11 @@ def test_a_worker_run_that_dies_before_it_joins_is_submitted_again_after_a_while
     drive.join(1, 5)
     assert drive.slot(1).tries == 0
     go_on(drive)
-    assert phase(drive) is Phase.RUNNING
+    assert drive.phase == "running"
 
 
 def test_tries_end_with_the_join_time_out() -> None:
-    drive = elastic(3, join_timeout_seconds=5)
-    lose(drive, 1)
-    stopped(drive, 0, 2)
+    drive = without(elastic(3, join_timeout_seconds=5), 1)
     for generation in (2, 3):
         drive.news(1, SlotState.SUBMITTING, generation)
         drive.news(1, SlotState.FAILED, generation, detail="no route to host")
@@ -332,9 +287,7 @@ def test_tries_end_with_the_join_time_out() -> None:
 
 
 def test_a_place_that_nobody_fills_is_asked_for_ever_more_seldom_as_long_as_the_run_lives() -> None:
-    drive = elastic(3, standby=1, max_replacements=1, join_timeout_seconds=5)
-    lose(drive, 1)
-    stopped(drive, 0, 2)
+    drive = without(elastic(3, standby=1, max_replacements=1, join_timeout_seconds=5), 1)
     go_on(drive)
     pauses = [1, 2, 4, 8, 16, 32, 60, 120, 300, 600, 900, 900]
     for generation, pause in enumerate(pauses, 2):
@@ -347,17 +300,15 @@ def test_a_place_that_nobody_fills_is_asked_for_ever_more_seldom_as_long_as_the_
         assert drive.slot(1).wanted == generation
         drive.wait(1, silent=[1])  # a fence may end in the same sweep
         assert drive.slot(1).wanted == generation + 1
-    assert phase(drive) is Phase.RUNNING
+    assert drive.phase == "running"
     assert drive.run.starts.resubmitted == 1
-    assert status_of(drive, 1).awaited
+    assert drive.status().slots[1].awaited
     drive.join(1, len(pauses) + 2)
     assert drive.node(1).state is NodeState.STANDBY
 
 
 def test_one_that_runs_and_does_not_come_is_asked_for_again_beside_the_programs() -> None:
-    drive = elastic(3, standby=1, join_timeout_seconds=60)
-    lose(drive, 1)
-    stopped(drive, 0, 2)
+    drive = without(elastic(3, standby=1, join_timeout_seconds=60), 1)
     go_on(drive)
     for generation in (2, 3):
         drive.news(1, SlotState.SUBMITTING, generation)
@@ -375,10 +326,10 @@ def test_one_that_runs_and_does_not_come_is_asked_for_again_beside_the_programs(
     assert drive.slot(1).wanted == 4
 
 
-def test_when_the_programs_stop_for_another_loss_nobody_waits_for_a_long_pause() -> None:
-    drive = elastic(4, least=2, last_call_seconds=10, join_timeout_seconds=900)
-    lose(drive, 1)
-    stopped(drive, 0, 2, 3)
+@pytest.mark.parametrize("stop", ["another loss", "a restart"])
+def test_when_the_programs_stop_nobody_waits_for_a_long_pause(stop: str) -> None:
+    limits = {"last_call_seconds": 10, "max_restarts": 3, "join_timeout_seconds": 900}
+    drive = without(elastic(4, least=2, **limits), 1)
     drive.wait(11, silent=[1])
     go_on(drive)
     for generation in range(2, 11):
@@ -386,8 +337,10 @@ def test_when_the_programs_stop_for_another_loss_nobody_waits_for_a_long_pause()
         drive.news(1, SlotState.FAILED, generation, detail="no route to host")
         if generation < 10:
             drive.wait(300, silent=[1])
-    lose(drive, 2)
-    stopped(drive, 0, 3)
+    if stop == "another loss":
+        without(drive, 2)
+    else:
+        drive.fail(0, 1)
     assert drive.slot(1).again_at == drive.now + 60
 
 
@@ -406,7 +359,7 @@ def _beside_the_programs(drive: Drive, how: str) -> None:
     drive.wait(50, silent=[1])
     drive.news(1, SlotState.RUNNING, generation)
     drive.wait(10, silent=[1])
-    assert phase(drive) is Phase.RUNNING
+    assert drive.phase == "running"
 
 
 @pytest.mark.parametrize("how", ["jobs fail", "queued", "its job runs"])
@@ -417,16 +370,13 @@ def test_how_long_a_place_was_empty_beside_the_programs_does_not_end_the_run(
     """At the next loss the others wait for it for the join time-out, from the stop on."""
     nodes = 3 if standby else 4
     limits: dict[str, Any] = {"max_replacements": 1, "join_timeout_seconds": 60}
-    drive = elastic(nodes, least=3, standby=standby, last_call_seconds=5, **limits)
-    lose(drive, 1)
-    stopped(drive, 0, 2, *[3] * (not standby))
+    drive = without(elastic(nodes, least=3, standby=standby, last_call_seconds=5, **limits), 1)
     drive.wait(6, silent=[1])
     go_on(drive)
     _beside_the_programs(drive, how)
-    lose(drive, 2)
-    stopped(drive, 0, 3)
+    without(drive, 2)
     drive.wait(55, silent=[1, 2])
-    assert phase(drive) is Phase.GATHERING
+    assert drive.phase == "gathering"
     drive.wait(6, silent=[1, 2])
     assert drive.result.code == Cause.JOIN_TIMEOUT
     assert "within 60 s" in drive.result.message
@@ -434,58 +384,38 @@ def test_how_long_a_place_was_empty_beside_the_programs_does_not_end_the_run(
 
 def test_nor_does_it_after_a_restart_of_the_programs() -> None:
     """Neither while they ran nor in the pause before they start again did anybody wait for it."""
-    drive = elastic(3, least=2, max_restarts=3, join_timeout_seconds=60, last_call_seconds=5)
-    lose(drive, 1)
-    stopped(drive, 0, 2)
+    drive = without(
+        elastic(3, least=2, max_restarts=3, join_timeout_seconds=60, last_call_seconds=5), 1
+    )
     drive.wait(6, silent=[1])
     go_on(drive)
     drive.news(1, SlotState.SUBMITTING, 2)
     drive.news(1, SlotState.RUNNING, 2)
     drive.wait(50, silent=[1])
     drive.exit(0, 1)
-    stopped(drive, 2)
+    drive.stop(2)
     assert drive.slot(1).wait_seconds(drive.now) == 0
     drive.wait(4, silent=[1])
     assert drive.slot(1).wait_seconds(drive.now) == 4  # no later step begins it again
 
 
-def test_a_restart_does_not_wait_for_a_long_pause_either() -> None:
-    drive = elastic(4, least=2, last_call_seconds=10, max_restarts=3, join_timeout_seconds=900)
-    lose(drive, 1)
-    stopped(drive, 0, 2, 3)
-    drive.wait(11, silent=[1])
-    go_on(drive)
-    for generation in range(2, 11):
-        drive.news(1, SlotState.SUBMITTING, generation)
-        drive.news(1, SlotState.FAILED, generation, detail="no route to host")
-        if generation < 10:
-            drive.wait(300, silent=[1])
-    drive.exit(0, 1)
-    stopped(drive, 2, 3)
-    assert drive.slot(1).again_at == drive.now + 60
-
-
 def test_a_place_stays_awaited_over_a_restart() -> None:
-    drive = elastic(4, least=2, last_call_seconds=10, max_restarts=3)
-    lose(drive, 1)
-    stopped(drive, 0, 2, 3)
+    drive = without(elastic(4, least=2, last_call_seconds=10, max_restarts=3), 1)
     drive.wait(11, silent=[1])
     go_on(drive)
     drive.news(1, SlotState.SUBMITTING, 2)
     drive.exit(0, 1)
-    stopped(drive, 2, 3)
+    drive.stop(2, 3)
     go_on(drive)
-    assert phase(drive) is Phase.RUNNING
-    assert status_of(drive, 1).awaited
+    assert drive.phase == "running"
+    assert drive.status().slots[1].awaited
 
 
 CANNOT_START = {"cause": Cause.SCHEDULER_FAILED, "detail": "its last line: 'cannot start: no rdzv'"}
 
 
 def test_a_worker_run_that_can_never_start_ends_the_run_at_once() -> None:
-    drive = elastic(3, join_timeout_seconds=600)
-    lose(drive, 1)
-    stopped(drive, 0, 2)
+    drive = without(elastic(3, join_timeout_seconds=600), 1)
     drive.news(1, SlotState.SUBMITTING, 2)
     said = drive.news(1, SlotState.FAILED, 2, **CANNOT_START)
     assert said is not None
@@ -496,41 +426,35 @@ def test_a_worker_run_that_can_never_start_ends_the_run_at_once() -> None:
 
 
 def test_where_enough_nodes_are_left_the_run_goes_on_without_it() -> None:
-    drive = elastic(3, least=2, join_timeout_seconds=600)
-    lose(drive, 1)
-    stopped(drive, 0, 2)
+    drive = without(elastic(3, least=2, join_timeout_seconds=600), 1)
     drive.news(1, SlotState.SUBMITTING, 2)
     said = drive.news(1, SlotState.FAILED, 2, **CANNOT_START)
     assert said is not None
     assert "it is not submitted again" in said
     go_on(drive)
-    assert phase(drive) is Phase.RUNNING
+    assert drive.phase == "running"
     assert drive.slot(1).given_up
     drive.wait(30, silent=[1])
     assert drive.slot(1).wanted == 2
 
 
 def test_a_standbys_place_that_can_never_be_filled_is_given_up() -> None:
-    drive = elastic(3, standby=1, join_timeout_seconds=600)
-    lose(drive, 1)
-    stopped(drive, 0, 2)
+    drive = without(elastic(3, standby=1, join_timeout_seconds=600), 1)
     go_on(drive)
     drive.news(1, SlotState.SUBMITTING, 2)
     drive.news(1, SlotState.FAILED, 2, **CANNOT_START)
     assert drive.slot(1).given_up
-    assert phase(drive) is Phase.RUNNING
+    assert drive.phase == "running"
 
 
 def test_nobody_submits_again_what_a_platform_starts_itself() -> None:
-    drive = elastic(3, managed=False)
-    lose(drive, 1)
-    stopped(drive, 0, 2)
+    drive = without(elastic(3, managed=False), 1)
     assert drive.slot(1).wanted == 1
     assert drive.run.starts.resubmitted == 1
     assert "its platform may start again" in drive.run.starts.ended[-1].then
     drive.join(1, 1, attempt=2)
     go_on(drive)
-    assert phase(drive) is Phase.RUNNING
+    assert drive.phase == "running"
 
 
 # --- fences ---------------------------------------------------------------------------------------
@@ -540,64 +464,60 @@ def test_a_silent_node_holds_the_go_until_its_fence() -> None:
     drive = elastic(4, standby=1)
     silent_from = drive.now
     lose(drive, 2, closed=False)
-    stopped(drive, 0, 1, 3)
+    drive.stop(0, 1, 3)
     go_on(drive)
-    assert phase(drive) is Phase.ARMING
+    assert drive.phase == "arming"
     assert not drive.run.waiting_for
     assert (
         "nothing runs any more on the lost node of slot 2"
         in node_view(drive.run, drive.now, 2.0).reason
     )
-    assert not status_of(drive, 2).fenced
+    assert not drive.status().slots[2].fenced
     status = drive.status()
     assert status.remaining_seconds == silent_from + FENCE - drive.now
     drive.wait(silent_from + FENCE - drive.now - 0.25, silent=[2])
-    assert phase(drive) is Phase.ARMING
+    assert drive.phase == "arming"
     drive.wait(0.5, silent=[2])
-    assert phase(drive) is Phase.RUNNING
-    assert status_of(drive, 2).fenced
+    assert drive.phase == "running"
+    assert drive.status().slots[2].fenced
 
 
 def test_its_scheduler_lifts_the_fence() -> None:
     drive = elastic(4, standby=1)
     lose(drive, 2, closed=False)
-    stopped(drive, 0, 1, 3)
+    drive.stop(0, 1, 3)
     go_on(drive)
     drive.news(2, SlotState.SUBMITTING, 2)
-    assert phase(drive) is Phase.ARMING
+    assert drive.phase == "arming"
     drive.news(2, SlotState.ENDED, 1)
-    assert phase(drive) is Phase.RUNNING
+    assert drive.phase == "running"
     assert drive.news(2, SlotState.ENDED, 1) is None
 
 
 def test_a_closed_connection_holds_nobody_but_the_next_worker_run() -> None:
-    drive = elastic(4, standby=1)
-    lose(drive, 2)
-    stopped(drive, 0, 1, 3)
+    drive = without(elastic(4, standby=1), 2)
     go_on(drive)
-    assert phase(drive) is Phase.RUNNING
-    assert not status_of(drive, 2).fenced
+    assert drive.phase == "running"
+    assert not drive.status().slots[2].fenced
     drive.wait(FENCE, silent=[2])
-    assert status_of(drive, 2).fenced
+    assert drive.status().slots[2].fenced
 
 
 def test_an_acknowledgement_shows_that_nothing_is_left_to_fence() -> None:
-    drive = elastic(4, standby=2)
-    lose(drive, 2)
-    stopped(drive, 0, 1, 3)
+    drive = without(elastic(4, standby=2), 2)
     drive.ack(3)
     lose(drive, 3, closed=False)
     go_on(drive)
-    assert phase(drive) is Phase.RUNNING
-    assert ranks(drive) == {0: 0, 1: 1, 4: 2, 5: 3}
+    assert drive.phase == "running"
+    assert drive.table_slots() == [0, 1, 4, 5]
 
 
 def test_who_was_cut_off_and_comes_back_unmissed_starts_again_uncounted() -> None:
     drive = elastic(3)
     drive.exit(1, 143, stopped=True, fenced=True)
     assert drive.run.stop
-    stopped(drive, 0, 2)
-    assert phase(drive) is Phase.ARMING
+    drive.stop(0, 2)
+    assert drive.phase == "arming"
     go_on(drive)
     starts = drive.run.starts
     assert (starts.used, starts.replaced, starts.resubmitted) == (0, 0, 0)
@@ -608,8 +528,8 @@ def test_who_was_cut_off_and_comes_back_unmissed_starts_again_uncounted() -> Non
 def test_a_fenced_program_that_ended_well_has_not_ended_the_run() -> None:
     drive = elastic(2)
     drive.exit(1, 0, stopped=True, fenced=True)
-    stopped(drive, 0)
-    assert phase(drive) is Phase.ARMING
+    drive.stop(0)
+    assert drive.phase == "arming"
 
 
 def test_a_node_that_was_cut_off_ends_a_run_that_cannot_go_on_as_a_lost_one() -> None:
@@ -632,7 +552,7 @@ def test_a_lost_node_is_fenced_at_once_and_for_ever() -> None:
     lose(drive, 1)
     with pytest.raises(Fenced):
         drive.progress(1, "it goes on")
-    stopped(drive, 0, 2)
+    drive.stop(0, 2)
     with pytest.raises(Fenced):
         drive.exit(1, 1)
     with pytest.raises(Fenced, match=r"newer worker run \(generation 2"):
@@ -654,9 +574,8 @@ def test_a_slot_whose_loss_is_not_decided_yet_opens_later() -> None:
 def test_a_loss_uses_no_restart_also_where_programs_failed_of_it() -> None:
     drive = elastic(3, max_restarts=1)
     drive.exit(0, 1)
-    lose(drive, 1)
-    stopped(drive, 2)
-    assert phase(drive) is Phase.GATHERING
+    without(drive, 1)
+    assert drive.phase == "gathering"
     assert drive.run.starts.used == 0
     assert drive.run.starts.resubmitted == 1
 
@@ -664,15 +583,15 @@ def test_a_loss_uses_no_restart_also_where_programs_failed_of_it() -> None:
 def test_a_program_that_fails_still_uses_its_restart() -> None:
     drive = elastic(3, max_restarts=1)
     drive.exit(0, 1)
-    stopped(drive, 1, 2)
-    assert phase(drive) is Phase.ARMING
+    drive.stop(1, 2)
+    assert drive.phase == "arming"
     assert drive.run.starts.used == 1
 
 
 def test_without_restarts_a_program_that_fails_ends_the_run() -> None:
     drive = elastic(3)
     drive.exit(0, 1)
-    stopped(drive, 1, 2)
+    drive.stop(1, 2)
     assert drive.result.code == Cause.PROGRAM_FAILED
 
 
@@ -680,26 +599,22 @@ def test_a_node_that_its_scheduler_preempts_is_replaced_and_called_so() -> None:
     drive = elastic(3, standby=1)
     drive.news(1, SlotState.RUNNING, detail="PREEMPTED", cause="preempted")
     drive.exit(1, 143, leaves=True, message="its agent received SIGTERM")
-    stopped(drive, 0, 2)
-    assert phase(drive) is Phase.ARMING
+    drive.stop(0, 2)
+    assert drive.phase == "arming"
     assert drive.run.starts.ended[-1].code == Cause.PREEMPTED
 
 
 def test_a_newcomer_that_fails_a_check_is_replaced() -> None:
-    drive = elastic(3)
-    lose(drive, 1)
-    stopped(drive, 0, 2)
+    drive = without(elastic(3), 1)
     sick = Finding(check="L12", level="fail", cause="RDMA cannot register memory")
     drive.join(1, 2, findings=[sick])
-    assert phase(drive) is Phase.GATHERING
+    assert drive.phase == "gathering"
     assert drive.slot(1).wanted == 3
     assert "RDMA cannot register memory" in node_view(drive.run, drive.now, 2.0).why_released[1]
 
 
 def test_who_does_not_report_on_its_peers_in_time_is_replaced() -> None:
-    drive = elastic(3, verify_timeout_seconds=30)
-    lose(drive, 1)
-    stopped(drive, 0, 2)
+    drive = without(elastic(3, verify_timeout_seconds=30), 1)
     drive.join(1, 2)
     drive.probe(0)
     drive.probe(2)
@@ -710,9 +625,7 @@ def test_who_does_not_report_on_its_peers_in_time_is_replaced() -> None:
 
 def test_who_is_silent_and_was_released_holds_the_next_go_no_longer_than_its_fence() -> None:
     """It may not have heard of its release, and its grace counts from that."""
-    drive = elastic(3, verify_timeout_seconds=12, fence_timeout_seconds=25)
-    lose(drive, 1)
-    stopped(drive, 0, 2)
+    drive = without(elastic(3, verify_timeout_seconds=12, fence_timeout_seconds=25), 1)
     heard = drive.now
     drive.join(1, 2)
     drive.probe(0)
@@ -724,15 +637,13 @@ def test_who_is_silent_and_was_released_holds_the_next_go_no_longer_than_its_fen
     drive.join(2, 2)
     go_on(drive)
     drive.wait(heard + 24.5 - drive.now)
-    assert phase(drive) is Phase.ARMING
+    assert drive.phase == "arming"
     drive.wait(1)
-    assert phase(drive) is Phase.RUNNING
+    assert drive.phase == "running"
 
 
 def test_who_cannot_start_on_the_next_table_is_replaced() -> None:
-    drive = elastic(3)
-    lose(drive, 1)
-    stopped(drive, 0, 2)
+    drive = without(elastic(3), 1)
     drive.join(1, 2)
     drive.verify()
     drive.refuse(1, "address", "it has no such address any more")
@@ -746,40 +657,40 @@ def test_who_came_after_the_others_had_gathered_is_in_no_table_until_they_gather
 ) -> None:
     """Nobody has proven its addresses, which may be others than those of the node before."""
     drive = elastic(2, standby=1, max_restarts=2)
-    fail(drive, 1)
+    drive.fail(0, 1)
     go_on(drive)
     if comes == "while the programs run":
         lose(drive, 2)
         drive.join(2, 2)
         assert drive.states() == ["running", "running", "standby"]
-    fail(drive, 2)
-    assert phase(drive) is Phase.RESTARTING
+    drive.fail(0, 2)
+    assert drive.phase == "restarting"
     if comes == "in the pause":
         drive.join(2, 2)
     drive.wait(1.25)
-    assert phase(drive) is Phase.ARMING
+    assert drive.phase == "arming"
     drive.refuse(1, "address", "it has no such address any more")
-    assert phase(drive) is Phase.VERIFYING
+    assert drive.phase == "verifying"
     assert drive.run.attempt.probing is not None
     assert drive.run.attempt.probing.fresh == (2,)
     go_on(drive)
-    assert ranks(drive) == {0: 0, 2: 1}
+    assert drive.table_slots() == [0, 2]
 
 
 def test_a_restart_by_hand_that_a_loss_comes_with_is_answered_as_the_loss() -> None:
     drive = elastic(3, max_restarts=1)
     lose(drive, 1)
     drive.restart("new data")
-    stopped(drive, 0, 2)
-    assert phase(drive) is Phase.GATHERING
+    drive.stop(0, 2)
+    assert drive.phase == "gathering"
     assert drive.run.starts.used == 0
 
 
 def test_a_node_that_fails_itself_is_replaced() -> None:
     drive = elastic(3)
     drive.exit(1, 71, by_agent=True, message="NCCL uses sockets")
-    stopped(drive, 0, 2)
-    assert phase(drive) is Phase.GATHERING
+    drive.stop(0, 2)
+    assert drive.phase == "gathering"
     assert drive.slot(1).wanted == 2
     view = node_view(drive.run, drive.now, 2.0)
     assert view.retired == [1]
@@ -794,12 +705,12 @@ def test_a_node_whose_device_fails_twice_is_replaced(how: str) -> None:
     for _ in range(2):
         go_on(drive).wait(61)
         drive.exit(1, 1, tail=said)
-        stopped(drive, 0, 2)
+        drive.stop(0, 2)
     assert drive.run.starts.used == 1
     if how == "fail":
         assert "has failed twice because of its device" in drive.result.message
         return
-    assert phase(drive) is Phase.GATHERING
+    assert drive.phase == "gathering"
     assert drive.slot(1).wanted == 2
     assert node_view(drive.run, drive.now, 2.0).retired == [1]
 
@@ -807,12 +718,12 @@ def test_a_node_whose_device_fails_twice_is_replaced(how: str) -> None:
 def test_who_is_replaced_and_lives_holds_the_go_until_it_has_left() -> None:
     drive = elastic(3, standby=1)
     drive.exit(1, 71, by_agent=True, message="NCCL uses sockets")
-    stopped(drive, 0, 2)
+    drive.stop(0, 2)
     go_on(drive)
-    assert phase(drive) is Phase.ARMING
+    assert drive.phase == "arming"
     drive.report(1, LeaveReport())
-    assert phase(drive) is Phase.RUNNING
-    assert ranks(drive) == {0: 0, 3: 1, 2: 2}
+    assert drive.phase == "running"
+    assert drive.table_slots() == [0, 3, 2]
 
 
 def test_a_node_that_gave_notice_is_replaced_before_it_goes() -> None:
@@ -822,7 +733,7 @@ def test_a_node_that_gave_notice_is_replaced_before_it_goes() -> None:
     assert drive.run.stop
     for slot in (0, 1, 2):
         drive.exit(slot, 0, stopped=True)
-    assert phase(drive) is Phase.ARMING
+    assert drive.phase == "arming"
     assert drive.run.departure is None
     view = node_view(drive.run, drive.now, 2.0)
     assert view.retired == [1]
@@ -837,73 +748,63 @@ def test_the_end_of_a_worker_run_that_is_replaced_already_is_no_failure() -> Non
     drive.news(1, SlotState.RUNNING)
     drive.drain(1, 60.0, "spot")
     drive.wait(46)
-    stopped(drive, 0, 1, 2)
-    assert phase(drive) is Phase.GATHERING
+    drive.stop(0, 1, 2)
+    assert drive.phase == "gathering"
     assert drive.slot(1).wanted == 2
     drive.report(1, LeaveReport())
     words = drive.news(1, SlotState.ENDED, detail="exit code 0")
     assert words == "slot 1: ended (exit code 0)"
-    assert phase(drive) is Phase.GATHERING
+    assert drive.phase == "gathering"
     assert drive.slot(1).wanted == 2
 
 
 def test_a_local_slot_0_ends_the_run() -> None:
-    drive = elastic(3, standby=1)
-    lose(drive, 0)
-    stopped(drive, 1, 2)
+    drive = without(elastic(3, standby=1), 0)
     assert drive.result.code == Cause.NODE_LOST
     assert drive.result.slot == 0
     assert "launcher's own" in drive.result.message
 
 
 def test_another_slot_0_is_replaced_like_any_other_and_the_master_moves() -> None:
-    drive = elastic(3, standby=1, local_node=False)
-    lose(drive, 0)
-    stopped(drive, 1, 2)
+    drive = without(elastic(3, standby=1, local_node=False), 0)
     go_on(drive)
-    assert phase(drive) is Phase.RUNNING
-    assert ranks(drive) == {3: 0, 1: 1, 2: 2}
+    assert drive.phase == "running"
+    assert drive.table_slots() == [3, 1, 2]
     assert drive.run.table is not None
     assert drive.run.table.master_address == "10.0.0.4"
 
 
 def test_slot_0_comes_again_where_no_standby_is() -> None:
-    drive = elastic(3, local_node=False)
-    lose(drive, 0)
-    stopped(drive, 1, 2)
+    drive = without(elastic(3, local_node=False), 0)
     assert drive.slot(0).wanted == 2
     drive.join(0, 2)
     go_on(drive)
-    assert ranks(drive) == {0: 0, 1: 1, 2: 2}
+    assert drive.table_slots() == [0, 1, 2]
 
 
 # --- shrink ---------------------------------------------------------------------------------------
 
 
 def test_a_run_that_may_shrink_goes_on_at_once_and_closes_its_ranks_up() -> None:
-    drive = elastic(4, how="shrink", least=2)
-    lose(drive, 1)
-    stopped(drive, 0, 2, 3)
+    drive = without(elastic(4, how="shrink", least=2), 1)
     go_on(drive)
-    assert phase(drive) is Phase.RUNNING
-    assert ranks(drive) == {0: 0, 2: 1, 3: 2}
+    assert drive.phase == "running"
+    assert drive.table_slots() == [0, 2, 3]
     assert drive.slot(1).wanted == 1
     assert drive.run.starts.replaced == 0
-    assert not status_of(drive, 1).awaited
+    assert not drive.status().slots[1].awaited
 
 
 def test_who_is_missing_after_a_shrink_is_submitted_again_and_taken_in_at_the_next_restart() -> (
     None
 ):
-    drive = elastic(4, how="shrink", least=2, max_replacements=1, max_restarts=1)
-    lose(drive, 1)
-    stopped(drive, 0, 2, 3)
+    drive = without(elastic(4, how="shrink", least=2, max_replacements=1, max_restarts=1), 1)
     then = drive.run.starts.ended[-1].then
     assert then.endswith("slot 1 is submitted again (replacement 1 of 1)")
     go_on(drive)
-    assert ranks(drive) == {0: 0, 2: 1, 3: 2}  # it waits for nobody
+    assert drive.table_slots() == [0, 2, 3]  # it waits for nobody
     assert drive.slot(1).wanted == 2
-    assert status_of(drive, 1).awaited
+    assert drive.status().slots[1].awaited
     drive.news(1, SlotState.SUBMITTING, 2)
     drive.news(1, SlotState.FAILED, 2, detail="no route to host")
     drive.wait(1.25, silent=[1])
@@ -912,51 +813,36 @@ def test_who_is_missing_after_a_shrink_is_submitted_again_and_taken_in_at_the_ne
     assert drive.node(1).state is NodeState.STANDBY
     assert not drive.run.stop
     drive.exit(0, 1)
-    stopped(drive, 2, 3)
+    drive.stop(2, 3)
     go_on(drive)
-    assert ranks(drive) == {0: 0, 2: 1, 3: 2, 1: 3}
-    lose(drive, 3)
-    stopped(drive, 0, 1, 2)
+    assert drive.table_slots() == [0, 2, 3, 1]
+    without(drive, 3)
     go_on(drive)
-    assert not status_of(drive, 3).awaited  # the only replacement is used up
-    assert ranks(drive) == {0: 0, 2: 1, 1: 2}
+    assert not drive.status().slots[3].awaited  # the only replacement is used up
+    assert drive.table_slots() == [0, 2, 1]
 
 
-def test_a_run_below_its_least_does_not_wait_for_who_is_submitted_again() -> None:
-    drive = elastic(3, how="shrink", least=2, max_replacements=3)
-    lose(drive, 1)
-    stopped(drive, 0, 2)
+@pytest.mark.parametrize("replacements", [0, 3])
+def test_it_does_not_shrink_below_the_least(replacements: int) -> None:
+    """Nor does it wait there for who is submitted again."""
+    drive = without(elastic(3, how="shrink", least=2, max_replacements=replacements), 1)
     go_on(drive)
-    assert status_of(drive, 1).awaited
-    lose(drive, 2)
-    stopped(drive, 0)
-    assert drive.result.code == Cause.NODE_LOST
-    assert "1 node would be left of 2:3" in drive.result.message
-
-
-def test_it_does_not_shrink_below_the_least() -> None:
-    drive = elastic(3, how="shrink", least=2)
-    lose(drive, 1)
-    stopped(drive, 0, 2)
-    go_on(drive)
-    lose(drive, 2)
-    stopped(drive, 0)
+    assert drive.status().slots[1].awaited is (replacements > 0)
+    without(drive, 2)
     assert drive.result.code == Cause.NODE_LOST
     assert "1 node would be left of 2:3" in drive.result.message
 
 
 def test_who_comes_back_to_a_run_that_has_shrunk_is_taken_in_at_the_next_restart() -> None:
-    drive = elastic(3, how="shrink", least=2, managed=False, max_restarts=1)
-    lose(drive, 1)
-    stopped(drive, 0, 2)
+    drive = without(elastic(3, how="shrink", least=2, managed=False, max_restarts=1), 1)
     go_on(drive)
     drive.join(1, 1, attempt=2)
     assert drive.node(1).state is NodeState.STANDBY
     assert not drive.run.stop
     drive.exit(0, 1)
-    stopped(drive, 2)
+    drive.stop(2)
     go_on(drive)
-    assert ranks(drive) == {0: 0, 2: 1, 1: 2}
+    assert drive.table_slots() == [0, 2, 1]
 
 
 # --- joins ----------------------------------------------------------------------------------------
@@ -970,14 +856,12 @@ def test_who_is_not_needed_is_too_late() -> None:
 
 
 def test_a_newcomer_that_reaches_nobody_is_replaced_and_not_those_that_stay() -> None:
-    drive = elastic(3)
-    lose(drive, 1)
-    stopped(drive, 0, 2)
+    drive = without(elastic(3), 1)
     drive.join(1, 2)
     drive.probe(0, 1)
     drive.probe(2)
     drive.probe(1)
-    assert phase(drive) is Phase.GATHERING
+    assert drive.phase == "gathering"
     assert drive.slot(1).wanted == 3
     assert node_view(drive.run, drive.now, 2.0).retired == [1]
 
@@ -988,12 +872,12 @@ def test_a_node_lost_in_a_pause_does_not_shorten_it() -> None:
         drive.wait(1.25)
         go_on(drive).wait(31)
         drive.exit(0, 1)
-        stopped(drive, 1, 2)
-    assert phase(drive) is Phase.RESTARTING
+        drive.stop(1, 2)
+    assert drive.phase == "restarting"
     lose(drive, 1)
-    assert phase(drive) is Phase.RESTARTING
+    assert drive.phase == "restarting"
     drive.wait(2, silent=[1])
-    assert phase(drive) is Phase.GATHERING
+    assert drive.phase == "gathering"
     assert drive.slot(1).wanted == 2
 
 
@@ -1015,7 +899,7 @@ def test_of_a_node_whose_worker_run_is_over_nothing_is_left(state: SlotState) ->
     drive.news(1, state, detail="evicted")
     lose(drive, 1, closed=False)
     drive.wait(16.0, silent=[1])
-    stopped(drive, 0, 2, 3)
+    drive.stop(0, 2, 3)
     assert drive.run.starts.ended[-1].replaced == [1]
     assert drive.run.starts.fences == ()
 
@@ -1036,7 +920,7 @@ def test_a_restart_by_hand_does_not_follow_where_a_node_is_lost_as_well() -> Non
     drive.exit(1, 3)
     lose(drive, 2)
     drive.wait(1.5)
-    stopped(drive, 0)
+    drive.stop(0)
     drive.wait(3.0)
     assert "the programs are not started again, because node 2 (host2) has left" in (
         drive.result.message

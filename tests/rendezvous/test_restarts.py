@@ -89,13 +89,18 @@ def test_when_restarts_are_used_up_it_says_so() -> None:
     )
 
 
+def ends_again(drive: Drive, seconds: float, code: int, **how: Any) -> Drive:
+    """The program of node 0 starts again, runs for so long, and ends."""
+    drive.arm().wait(seconds)
+    drive.exit(0, code, **how)
+    return drive
+
+
 def test_when_all_restarts_ended_alike_it_says_so() -> None:
     drive = in_phase(Phase.RUNNING, 1, max_restarts=2).wait(61)
     drive.exit(0, 3)
-    drive.arm().wait(61)
-    drive.exit(0, 3)
-    drive.arm().wait(61)
-    drive.exit(0, 3)
+    ends_again(drive, 61, 3)
+    ends_again(drive, 61, 3)
     assert drive.result.message.endswith(
         "; restart 2 of 2 is used up; each start ended with exit code 3"
     )
@@ -127,8 +132,7 @@ def test_the_first_restart_comes_at_once_and_the_next_ones_wait_for_longer_and_l
     drive = in_phase(Phase.RUNNING, 1, max_restarts=9)
     drive.exit(0, 1)
     assert drive.phase == "arming"
-    drive.arm().wait(5)
-    drive.exit(0, 2)
+    ends_again(drive, 5, 2)
     assert (drive.phase, remaining_seconds(drive.run, drive.now)) == ("restarting", 1.0)
     assert drive.run.starts.ended[-1].then == "restart 2 of 9 after 1 s"
     assert drive.waits() == (
@@ -139,40 +143,23 @@ def test_the_first_restart_comes_at_once_and_the_next_ones_wait_for_longer_and_l
     assert drive.phase == "restarting"
     drive.wait(0.25)
     assert drive.phase == "arming"
-    drive.arm().wait(5)
-    drive.exit(0, 3)
-    assert remaining_seconds(drive.run, drive.now) == 2.0
-    drive.wait(2).arm().wait(5)
-    drive.exit(0, 4)
-    assert remaining_seconds(drive.run, drive.now) == 4.0
-    drive.wait(4).arm().wait(70)
-    drive.exit(0, 5)
-    assert drive.phase == "arming"
-    drive.arm().wait(5)
-    drive.exit(0, 6)
-    assert remaining_seconds(drive.run, drive.now) == 8.0
+    for code, pause in ((3, 2), (4, 4)):
+        ends_again(drive, 5, code)
+        assert remaining_seconds(drive.run, drive.now) == pause
+        drive.wait(pause)
+    assert ends_again(drive, 70, 5).phase == "arming"
+    assert remaining_seconds(ends_again(drive, 5, 6).run, drive.now) == 8.0
 
 
 def test_ten_minutes_or_progress_begin_the_back_off_anew() -> None:
     drive = in_phase(Phase.RUNNING, 1, max_restarts=9)
     drive.exit(0, 1)
-    drive.arm().wait(1)
-    drive.exit(0, 2)
-    drive.wait(1).arm().wait(601)
-    drive.exit(0, 3)
-    assert drive.phase == "arming"
-    drive.arm().wait(1)
-    drive.exit(0, 4)
-    assert drive.phase == "arming"
-    drive.arm().wait(1)
-    drive.exit(0, 5, progress=7)
-    assert drive.phase == "arming"
-    drive.arm().wait(1)
-    drive.exit(0, 6, progress=7)
-    assert drive.phase == "arming"
-    drive.arm().wait(1)
-    drive.exit(0, 5)
-    assert drive.phase == "restarting"
+    ends_again(drive, 1, 2).wait(1)
+    assert ends_again(drive, 601, 3).phase == "arming"
+    assert ends_again(drive, 1, 4).phase == "arming"
+    assert ends_again(drive, 1, 5, progress=7).phase == "arming"
+    assert ends_again(drive, 1, 6, progress=7).phase == "arming"
+    assert ends_again(drive, 1, 5).phase == "restarting"
 
 
 def test_the_same_end_twice_within_30_s_is_not_started_a_third_time() -> None:
@@ -193,20 +180,15 @@ def test_the_same_end_twice_within_30_s_is_not_started_a_third_time() -> None:
 def test_the_same_end_later_is_started_again() -> None:
     drive = in_phase(Phase.RUNNING, 1, max_restarts=9).wait(31)
     drive.exit(0, 1)
-    drive.arm().wait(3)
-    drive.exit(0, 1)
-    assert drive.phase == "restarting"
-    drive.wait(1).arm().wait(31)
-    drive.exit(0, 1)
-    assert drive.phase == "restarting"
+    assert ends_again(drive, 3, 1).phase == "restarting"
+    drive.wait(1)
+    assert ends_again(drive, 31, 1).phase == "restarting"
 
 
 def test_the_same_end_beyond_another_step_is_started_again() -> None:
     drive = in_phase(Phase.RUNNING, 1, max_restarts=9)
     drive.exit(0, 1, progress=1)
-    drive.arm()
-    drive.exit(0, 1, progress=2)
-    assert drive.phase == "arming"
+    assert ends_again(drive, 0, 1, progress=2).phase == "arming"
 
 
 @pytest.mark.parametrize(
@@ -240,13 +222,9 @@ def test_what_does_not_pass_by_itself_is_not_started_again(
 def test_three_epochs_that_get_no_further_are_enough() -> None:
     drive = in_phase(Phase.RUNNING, 1, max_restarts=9).wait(61)
     drive.exit(0, 1, progress=5)
-    drive.arm().wait(61)
-    drive.exit(0, 1, progress=5)
-    drive.arm().wait(61)
-    drive.exit(0, 1, progress=4)
-    assert drive.phase == "arming"
-    drive.arm().wait(61)
-    drive.exit(0, 1)
+    ends_again(drive, 61, 1, progress=5)
+    assert ends_again(drive, 61, 1, progress=4).phase == "arming"
+    ends_again(drive, 61, 1)
     assert drive.result.status == "failed"
     assert drive.result.message.endswith("exit code 1; 3 starts in a row did not get beyond step 5")
 
@@ -255,21 +233,12 @@ def test_progress_that_only_a_program_knows_that_is_late_to_end_counts_as_well()
     drive = in_phase(Phase.RUNNING, 2, max_restarts=9, verdict_seconds=2)
     drive.exit(1, 1)
     drive.wait(2)
-    drive.exit(0, 143, epoch=1, stopped=True, progress=5)
-    drive.arm().wait(5)
-    drive.exit(1, 2)
-    drive.wait(2)
-    assert drive.phase == "arming"
-    drive.exit(0, 143, epoch=2, stopped=True, progress=6)
-    drive.arm().wait(5)
-    drive.exit(1, 3)
-    drive.wait(2)
-    assert drive.phase == "arming"
-    drive.exit(0, 143, epoch=3, stopped=True, progress=7)
-    drive.arm().wait(5)
-    drive.exit(1, 4)
-    drive.wait(2)
-    assert (drive.phase, drive.run.starts.used) == ("arming", 4)
+    for epoch, code in ((1, 2), (2, 3), (3, 4)):
+        drive.exit(0, 143, epoch=epoch, stopped=True, progress=epoch + 4)
+        drive.arm().wait(5)
+        drive.exit(1, code)
+        drive.wait(2)
+        assert (drive.phase, drive.run.starts.used) == ("arming", epoch + 1)
 
 
 def test_a_lost_node_ends_the_run_although_restarts_are_left() -> None:
@@ -371,10 +340,7 @@ def test_a_newer_worker_run_may_come_while_the_run_waits() -> None:
 
 
 def test_who_was_not_there_at_the_first_start_stays_out() -> None:
-    drive = Drive(make_spec(3, least=2, max_restarts=9))
-    drive.join(0)
-    drive.join(1)
-    drive.wait(30)
+    drive = Drive(make_spec(3, least=2, max_restarts=9)).gather(0, 1).wait(30)
     drive.verify().arm()
     drive.exit(1, 1)
     with pytest.raises(TooLate):
@@ -391,47 +357,33 @@ def test_who_was_not_there_at_the_first_start_stays_out() -> None:
     assert drive.phase == "running"
 
 
-def test_a_cancel_ends_a_run_that_would_start_again() -> None:
+def test_a_cancel_ends_a_run_that_would_start_again_or_waits() -> None:
     drive = in_phase(Phase.RUNNING, 2, max_restarts=9)
     drive.exit(1, 1)
     drive.cancelled()
     assert drive.result.status == "cancelled"
-
-
-def test_a_cancel_ends_a_run_that_waits() -> None:
     drive = in_phase(Phase.RUNNING, 1, max_restarts=9)
     drive.exit(0, 1)
-    drive.arm().wait(1)
-    drive.exit(0, 2)
-    assert remaining_seconds(drive.run, drive.now) == 1.0
+    assert remaining_seconds(ends_again(drive, 1, 2).run, drive.now) == 1.0
     drive.cancelled()
     assert (drive.result.status, remaining_seconds(drive.run, drive.now)) == ("cancelled", None)
 
 
-def test_somebody_may_have_the_programs_start_again_and_that_is_not_counted() -> None:
+@pytest.mark.parametrize(("why", "asked"), [("new weights", "new weights"), ("", "asked for")])
+def test_somebody_may_have_the_programs_start_again_and_that_is_not_counted(
+    why: str, asked: str
+) -> None:
     drive = in_phase(Phase.RUNNING, 2)
-    drive.restart("new weights")
-    assert (drive.phase, drive.run.stop) == ("running", True)
-    assert drive.run.starts.asked == "new weights"
-    assert drive.waits() == "restart requested: new weights; stopping the programs"
-    with drive.unchanged():
-        drive.restart("new weights")
-    drive.stop(0, 1)
-    assert (drive.phase, drive.run.starts.used, drive.run.starts.asked) == ("arming", 0, "")
-    assert drive.run.starts.ended[-1].then == "restart requested: new weights"
-    with drive.unchanged():
-        drive.restart("new weights")
-
-
-def test_who_gives_no_reason_has_them_start_again_all_the_same() -> None:
-    drive = in_phase(Phase.RUNNING, 2)
-    drive.restart("")
-    assert (drive.phase, drive.run.stop, drive.run.starts.asked) == ("running", True, "asked for")
+    drive.restart(why)
+    assert (drive.phase, drive.run.stop, drive.run.starts.asked) == ("running", True, asked)
+    assert drive.waits() == f"restart requested: {asked}; stopping the programs"
     with drive.unchanged():
         drive.restart("now")
     drive.stop(0, 1)
-    assert drive.phase == "arming"
-    assert drive.run.starts.ended[-1].then == "restart requested: asked for"
+    assert (drive.phase, drive.run.starts.used, drive.run.starts.asked) == ("arming", 0, "")
+    assert drive.run.starts.ended[-1].then == f"restart requested: {asked}"
+    with drive.unchanged():
+        drive.restart("now")
 
 
 def test_programs_that_an_older_rdzv_stopped_without_a_reason_have_not_ended_well() -> None:
@@ -488,9 +440,7 @@ def test_nothing_is_stopped_where_a_node_has_ended_well_and_left() -> None:
 def test_who_asks_while_the_run_waits_has_it_wait_no_longer() -> None:
     drive = in_phase(Phase.RUNNING, 1, max_restarts=9)
     drive.exit(0, 1)
-    drive.arm().wait(1)
-    drive.exit(0, 2)
-    assert drive.phase == "restarting"
+    assert ends_again(drive, 1, 2).phase == "restarting"
     drive.restart("now")
     assert (drive.phase, drive.run.starts.used) == ("arming", 2)
 
@@ -499,9 +449,6 @@ def test_nothing_starts_again_that_has_not_started_or_has_ended() -> None:
     drive = in_phase(Phase.GATHERING)
     with drive.unchanged():
         drive.restart("now")
-
-
-def test_nothing_starts_again_that_has_ended() -> None:
     drive = in_phase(Phase.RUNNING, 1)
     drive.exit(0, 0)
     with pytest.raises(RunOver) as refused:
