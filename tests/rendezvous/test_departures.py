@@ -194,17 +194,6 @@ def test_who_will_go_later_is_still_there() -> None:
     )
 
 
-def test_no_program_starts_again_where_one_ended_well_on_a_node_that_will_go() -> None:
-    drive = in_phase(Phase.RUNNING, 2, max_restarts=3)
-    drive.drain(1, 60, "spot")
-    drive.exit(1, 0)
-    drive.exit(0, 3)
-    assert (drive.result.status, drive.result.exit_code) == ("failed", 3)
-    assert drive.result.message.endswith(
-        "; the programs are not started again, because node 1 (host1) leaves the run"
-    )
-
-
 def test_a_program_that_fails_meanwhile_is_the_cause_and_the_departure_is_named() -> None:
     drive = in_phase(Phase.RUNNING, 2)
     drive.drain(1, 60, "spot")
@@ -223,9 +212,13 @@ def test_a_departure_is_no_reason_for_a_restart() -> None:
     assert (drive.result.status, drive.result.code) == ("failed", "node_lost")
 
 
-def test_no_program_starts_again_on_a_node_that_will_go() -> None:
+@pytest.mark.parametrize("ended_well", [False, True])
+def test_no_program_starts_again_on_a_node_that_will_go(ended_well: bool) -> None:
+    """Nor where its own has ended well."""
     drive = in_phase(Phase.RUNNING, 2, max_restarts=3)
     drive.drain(1, 60, "spot")
+    if ended_well:
+        drive.exit(1, 0)
     drive.fail(0, 3)
     assert (drive.result.status, drive.result.exit_code) == ("failed", 3)
     assert drive.result.message.endswith(

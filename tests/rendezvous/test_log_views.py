@@ -37,9 +37,11 @@ DEMO = Launch("demo")
 served = pytest.fixture(serving)
 
 
-async def running(served: Served, nodes: int = 2, launch: Launch = DEMO) -> Run:
+async def running(
+    served: Served, nodes: int = 2, launch: Launch = DEMO, max_restarts: int = 0
+) -> Run:
     """A run that goes."""
-    await served.bring_to(Phase.RUNNING, launch, nodes)
+    await served.bring_to(Phase.RUNNING, launch, nodes, max_restarts=max_restarts)
     return served.host(launch).run
 
 
@@ -69,6 +71,10 @@ def read(served: Served, number: int, after: int = 0, launch: Launch = DEMO) -> 
 
 def lines(found: RunView) -> list[str]:
     return [line for piece in found.pieces for part in piece.parts for line in part.lines]
+
+
+def missing(found: RunView) -> list[tuple[int, str, str]]:
+    return [(node.node, node.hostname, node.words) for node in found.nodes]
 
 
 async def watched(served: Served, views: int) -> NodeView:
@@ -125,9 +131,7 @@ async def test_only_who_has_the_rank_is_waited_for(served: Served) -> None:
         sent(served, 1, post(number, 1, done=True, words="there is no log of rank 1 on this node"))
         found = read(served, number)
         assert found.over
-        assert [(node.node, node.words) for node in found.nodes] == [
-            (1, "there is no log of rank 1 on this node")
-        ]
+        assert missing(found) == [(1, "host1", "there is no log of rank 1 on this node")]
     with pytest.raises(NotFound, match=r"has the ranks 0 to \d+, but not 99"):
         view(served, rank=99)
     with pytest.raises(NotFound, match="has the nodes 0 to 1, but not 7"):
@@ -151,7 +155,7 @@ async def test_a_node_that_is_silent_is_not_waited_for_for_ever(served: Served) 
     served.let_pass(1.5)
     found = read(served, number)
     assert found.over
-    assert [(node.node, node.words) for node in found.nodes] == [(1, "it did not answer")]
+    assert missing(found) == [(1, "host1", "it did not answer")]
 
 
 async def test_a_node_that_goes_on_sending_is_waited_for(served: Served) -> None:
@@ -330,42 +334,32 @@ def test_who_waits_as_told_stays_within_the_rate(steps: list[tuple[float, int]])
 # --- other nodes, and older epochs ------------------------------------------------------------
 
 
-async def go(served: Served, **incarnations: int) -> None:
-    """All nodes of the run come to the go; slots that were filled again have other incarnations."""
-    run, number = served.host(DEMO).run, {"s0": 1, "s1": 1} | incarnations
-    slots = range(2)
+async def go(served: Served, s1: int = 1) -> None:
+    """All nodes of the run come to the go; slot 1, if filled again, has another incarnation."""
+    run, incarnations = served.host(DEMO).run, {0: 1, 1: s1}
     if run.phase is Phase.VERIFYING:
-        for slot in slots:
-            await served.report(DEMO, slot, make_probe(run.epoch, slot, slots), number[f"s{slot}"])
+        for slot, number in incarnations.items():
+            await served.report(DEMO, slot, make_probe(run.epoch, slot, (0, 1)), number)
     ack = AckReport(epoch=run.epoch, digest=run.digest)
-    for slot in slots:
-        await served.report(DEMO, slot, ack, number[f"s{slot}"])
+    for slot, number in incarnations.items():
+        await served.report(DEMO, slot, ack, number)
     assert run.phase is Phase.RUNNING
 
 
-async def begun(served: Served) -> Run:
-    """A run that goes, whose programs may start again."""
-    await served.create(DEMO, 2, max_restarts=9)
-    for slot in range(2):
-        await served.join(DEMO, slot)
-    await go(served)
-    return served.host(DEMO).run
-
-
-async def failed(served: Served, **incarnations: int) -> None:
+async def failed(served: Served) -> None:
     """The program of node 1 has failed, and that of node 0 was stopped for it."""
-    epoch, number = served.host(DEMO).run.epoch, {"s1": 1} | incarnations
-    await served.report(DEMO, 1, ExitReport(epoch=epoch, exit_code=7), number["s1"])
+    epoch = served.host(DEMO).run.epoch
+    await served.report(DEMO, 1, ExitReport(epoch=epoch, exit_code=7))
     await served.report(DEMO, 0, ExitReport(epoch=epoch, exit_code=143, stopped=True))
 
 
-async def replaced(served: Served, generation: int = 2, **changes: Any) -> None:
+async def replaced(served: Served, **changes: Any) -> None:
     """Another node is in slot 1."""
-    digest = DEMO.token(1, generation).sha256()
-    news = SlotNews(generation=generation, state=SlotState.SUBMITTING, token_sha256=digest)
+    digest = DEMO.token(1, 2).sha256()
+    news = SlotNews(generation=2, state=SlotState.SUBMITTING, token_sha256=digest)
     await served.service.slot_news(served.host(DEMO), 1, news)
-    values: dict[str, Any] = {"generation": generation, "hostname": "spare"}
-    await served.join(DEMO, 1, generation, **values | changes)
+    values: dict[str, Any] = {"generation": 2, "hostname": "spare"}
+    await served.join(DEMO, 1, 2, **values | changes)
 
 
 def let_pass(served: Served, seconds: float, incarnation: int) -> None:
@@ -376,12 +370,8 @@ def let_pass(served: Served, seconds: float, incarnation: int) -> None:
             served.service.heard(served.host(DEMO), slot, number, None)
 
 
-def missing(found: RunView) -> list[tuple[int, str, str]]:
-    return [(node.node, node.hostname, node.words) for node in found.nodes]
-
-
 async def test_a_view_goes_on_with_the_node_that_has_taken_a_place(served: Served) -> None:
-    run = await begun(served)
+    run = await running(served, max_restarts=9)
     number = view(served, rank=1, follow=True)
     sent(served, 1, post(number, 1, "one", rank=1))
     await failed(served)
@@ -404,7 +394,7 @@ async def test_a_view_goes_on_with_the_node_that_has_taken_a_place(served: Serve
 
 
 async def test_a_view_may_be_opened_while_the_nodes_gather_again(served: Served) -> None:
-    await begun(served)
+    await running(served, max_restarts=9)
     await failed(served)
     await replaced(served)
     number = view(served, follow=True)
@@ -418,7 +408,7 @@ async def test_a_view_may_be_opened_while_the_nodes_gather_again(served: Served)
 async def test_a_view_is_that_of_who_has_the_rank_after_a_node_with_more_of_them(
     served: Served,
 ) -> None:
-    await begun(served)
+    await running(served, max_restarts=9)
     number = view(served, rank=2, follow=True)
     await failed(served)
     await replaced(served, nproc_per_node=1)
@@ -437,7 +427,7 @@ async def test_a_view_is_that_of_who_has_the_rank_after_a_node_with_more_of_them
 async def test_of_an_older_epoch_it_is_said_who_ran_a_rank_and_is_gone(
     served: Served, asked: dict[str, Any], ran: str
 ) -> None:
-    run = await begun(served)
+    run = await running(served, max_restarts=9)
     await failed(served)
     await replaced(served)
     await go(served, s1=2)
@@ -459,7 +449,7 @@ async def test_of_an_older_epoch_it_is_said_who_ran_a_rank_and_is_gone(
 
 
 async def test_who_has_taken_a_place_may_read_the_same_folder(served: Served) -> None:
-    await begun(served)
+    await running(served, max_restarts=9)
     await failed(served)
     await replaced(served, hostname="host1")
     await go(served, s1=2)
@@ -471,7 +461,7 @@ async def test_who_has_taken_a_place_may_read_the_same_folder(served: Served) ->
 
 
 async def test_the_node_that_ran_a_rank_is_asked_while_it_is_here(served: Served) -> None:
-    run = await begun(served)
+    run = await running(served, max_restarts=9)
     await failed(served)
     await go(served)
     assert run.epoch == 2
@@ -481,7 +471,7 @@ async def test_the_node_that_ran_a_rank_is_asked_while_it_is_here(served: Served
 
 
 async def test_of_an_epoch_that_did_not_fail_there_are_no_last_words(served: Served) -> None:
-    run = await begun(served)
+    run = await running(served, max_restarts=9)
     await served.service.restart(served.host(DEMO), "new weights")
     for slot in range(2):
         report = ExitReport(epoch=1, exit_code=143, stopped=True)

@@ -12,7 +12,6 @@ from rendezvous.proof.path_findings import findings_of
 from rendezvous.wire.node import Finding, JoinRequest
 from rendezvous.wire.run import Round
 from rendezvous.wire.verify import PairProbe
-from rendezvous.wire.words import seconds_text
 from tests.support.driver import make_join
 from tests.support.mesh import ETH, Pair, both, classes, into, nodes, out_of, tried
 from tests.support.tables import rows
@@ -213,13 +212,6 @@ def test_on_loopback_everyone_is_seen_as_127_0_0_1() -> None:
     joins = [make_join(s, addresses=[f"127.0.0.{s + 1}"]) for s in range(3)]
     found = found_in(tried(3, probe=lambda a, b: {"source": "127.0.0.1"}), joins)
     assert [f.check for f in found if f.level != "ok"] == []
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0.0123, "12.3 ms"), (1.0, "1.0 s"), (599.0, "599.0 s"), (600, "10 min")]
-)
-def test_seconds_as_text(seconds: float, text: str) -> None:
-    assert seconds_text(seconds) == text
 
 
 # --- hostnames ------------------------------------------------------------------------------------

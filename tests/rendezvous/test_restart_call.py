@@ -22,16 +22,6 @@ DEMO = Launch("demo")
 served = pytest.fixture(serving)
 
 
-async def running(served: Served) -> None:
-    """A run whose two programs run."""
-    await served.create(DEMO, 2)
-    for slot in (0, 1):
-        await served.join(DEMO, slot)
-    for slot in (0, 1):
-        await served.report(DEMO, slot, make_probe(1, slot, [0, 1]))
-    await acknowledge(served)
-
-
 async def end_as_told(served: Served) -> None:
     """Both programs of the first epoch end, because they were stopped."""
     for slot in (0, 1):
@@ -48,7 +38,7 @@ async def acknowledge(served: Served) -> None:
 
 
 async def test_the_programs_are_stopped_and_start_again_uncounted(served: Served) -> None:
-    await running(served)
+    await served.bring_to(Phase.RUNNING, DEMO)
     live = served.host(DEMO)
     for _ in range(2):  # who asks again is told the same, and nothing more is written down
         status = await served.service.restart(live, "new data")
@@ -72,7 +62,7 @@ async def test_the_programs_are_stopped_and_start_again_uncounted(served: Served
 async def test_a_table_that_renews_another_is_told_in_short_to_who_has_that(
     served: Served,
 ) -> None:
-    await running(served)
+    await served.bring_to(Phase.RUNNING, DEMO)
     live = served.host(DEMO)
     former = live.run.table
     assert former is not None
@@ -97,7 +87,7 @@ async def test_a_node_that_ended_with_its_launcher_comes_again_between_two_epoch
     served: Served,
 ) -> None:
     """The same launch, started again, submits it as its next generation."""
-    await running(served)
+    await served.bring_to(Phase.RUNNING, DEMO)
     live = served.host(DEMO)
     before = live.run.table
     await served.service.restart(live, "new data")
@@ -130,7 +120,7 @@ async def test_a_node_that_ended_with_its_launcher_comes_again_between_two_epoch
 
 
 async def test_a_node_that_is_to_leave_is_shown_to_all(served: Served) -> None:
-    await running(served)
+    await served.bring_to(Phase.RUNNING, DEMO)
     live, asked = served.host(DEMO), DrainRequest(seconds=120.0, reason="repair")
     for _ in range(2):
         status = await served.service.drain(live, 1, asked)

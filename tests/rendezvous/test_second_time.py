@@ -91,8 +91,7 @@ def join(drive: Drive, slot: int, generation: int, networks: tuple[int, ...] = (
 
 
 def addresses(drive: Drive) -> list[str]:
-    assert drive.run.table is not None
-    return [row.address for row in drive.run.table.rows]
+    return [row.address for row in drive.table.rows]
 
 
 def lose(drive: Drive, slot: int) -> None:

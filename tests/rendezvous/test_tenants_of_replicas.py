@@ -17,6 +17,7 @@ from rendezvous.wire.errors import Moved, TenantClash, TooManyRequests, TooManyR
 from rendezvous.wire.run import Phase
 from rendezvous.wire.tenant import TenantLimits, TenantRequest, Usage
 from tests.rendezvous.test_replica import Cluster, One, virtually
+from tests.rendezvous.test_tenants import add
 from tests.support.driver import make_refusal
 from tests.support.registry import Launch
 from tests.support.replicas import replicas
@@ -26,15 +27,6 @@ MINE = Launch("team-a", secret=bytes(32))
 _BEATS_SECONDS = 1.1
 """After which all have told what they have, and then heard what others have."""
 _SOURCES = itertools.count()
-
-
-async def add(one: One, name: str = "team", prefix: str = "", **limits: int) -> Credential:
-    made = new_tenant_credential()
-    asked = TenantRequest(
-        prefix=prefix or f"{name}-", sha256=made.sha256(), limits=TenantLimits(**limits)
-    )
-    await one.service.tenants.put(name, asked)
-    return made
 
 
 async def create(one: One, shown: Credential, run: str, nodes: int = 2) -> None:
@@ -56,7 +48,7 @@ async def asked_of(
 
 @virtually
 async def test_a_tenant_is_known_everywhere_and_sent_to_where_its_run_is(cluster: Cluster) -> None:
-    team = await add(cluster.all["a"])
+    team = await add(cluster.all["a"].service)
     await asyncio.sleep(_BEATS_SECONDS)
     await create(cluster.all["b"], team, "team-a")
     assert (await cluster.found(cluster.all["b"], MINE, team)).run.id == "team-a"
@@ -75,8 +67,11 @@ async def test_a_tenant_is_known_everywhere_and_sent_to_where_its_run_is(cluster
 async def test_another_tenants_run_is_at_no_replica_told_from_one_that_is_not_there(
     cluster: Cluster,
 ) -> None:
-    team = await add(cluster.all["a"])
-    other, revoked = await add(cluster.all["b"], "team2"), await add(cluster.all["b"], "former")
+    team = await add(cluster.all["a"].service)
+    other, revoked = (
+        await add(cluster.all["b"].service, "team2"),
+        await add(cluster.all["b"].service, "former"),
+    )
     await asyncio.sleep(_BEATS_SECONDS)
     await create(cluster.all["b"], team, "team-a")
     await create(cluster.all["b"], revoked, "former-a")
@@ -106,7 +101,7 @@ async def test_another_tenants_run_is_at_no_replica_told_from_one_that_is_not_th
 async def test_a_foreign_run_that_is_on_its_way_is_no_more_there_than_another(
     cluster: Cluster,
 ) -> None:
-    team, other = await add(cluster.all["a"]), await add(cluster.all["a"], "other")
+    team, other = await add(cluster.all["a"].service), await add(cluster.all["a"].service, "other")
     await asyncio.sleep(_BEATS_SECONDS)
     await create(cluster.all["b"], team, "team-a")
     await cluster.all.pop("b").kill()
@@ -118,7 +113,7 @@ async def test_a_foreign_run_that_is_on_its_way_is_no_more_there_than_another(
 
 @virtually
 async def test_a_revoked_tenant_is_refused_everywhere_within_5_s(cluster: Cluster) -> None:
-    team = await add(cluster.all["a"])
+    team = await add(cluster.all["a"].service)
     await asyncio.sleep(_BEATS_SECONDS)
     await create(cluster.all["b"], team, "team-a")
     apps = [app_of(one) for one in cluster.all.values()]
@@ -137,7 +132,7 @@ async def test_a_revoked_tenant_is_refused_everywhere_within_5_s(cluster: Cluste
 
 @virtually
 async def test_while_the_engine_is_away_the_last_known_tenants_count(cluster: Cluster) -> None:
-    team = await add(cluster.all["a"])
+    team = await add(cluster.all["a"].service)
     await asyncio.sleep(_BEATS_SECONDS)
     cluster.engine.is_away = True
     await asyncio.sleep(10)
@@ -152,7 +147,7 @@ async def test_while_the_engine_is_away_the_last_known_tenants_count(cluster: Cl
 @virtually
 async def test_limits_hold_for_all_replicas_together_within_two_beats(cluster: Cluster) -> None:
     a, b, c = cluster.all.values()
-    team = await add(a, max_runs=3, max_nodes=12, creates_per_minute=4)
+    team = await add(a.service, max_runs=3, max_nodes=12, creates_per_minute=4)
     await asyncio.sleep(_BEATS_SECONDS)
     await create(a, team, "team-1", 4)
     await create(b, team, "team-2", 4)
@@ -180,7 +175,7 @@ async def test_limits_hold_for_all_replicas_together_within_two_beats(cluster: C
 
 @virtually
 async def test_what_a_dead_replica_had_counts_once_another_one_has_it(cluster: Cluster) -> None:
-    team = await add(cluster.all["a"], max_runs=1)
+    team = await add(cluster.all["a"].service, max_runs=1)
     await asyncio.sleep(_BEATS_SECONDS)
     await create(cluster.all["b"], team, "team-1")
     await cluster.all.pop("b").kill()
@@ -194,8 +189,8 @@ async def test_what_a_dead_replica_had_counts_once_another_one_has_it(cluster: C
 @virtually
 async def test_of_overlapping_tenants_at_two_replicas_one_is_refused(cluster: Cluster) -> None:
     done = await asyncio.gather(
-        add(cluster.all["a"], "x", "team-"),
-        add(cluster.all["b"], "y", "team-a-"),
+        add(cluster.all["a"].service, "x", "team-"),
+        add(cluster.all["b"].service, "y", "team-a-"),
         return_exceptions=True,
     )
     assert [isinstance(one, TenantClash) for one in done].count(True) == 1

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from rendezvous.cause.collectives import is_of_calls, odd_one
-from rendezvous.cause.judge import judge
 from rendezvous.cause.seen import NodeSeen
 from rendezvous.cause.sentences import sentence_of
 from rendezvous.wire.evidence import Clue, Evidence, RankEnd
 from rendezvous.wire.reports import ExitReport
+from tests.rendezvous.cause.verdicts import judged_of
 
 SUM = "20, OpType=ALLREDUCE, TensorShape=[8], TensorDtypes=Float, TensorDeviceTypes=x"
 WIDE = SUM.replace("[8]", "[8, 2]")
@@ -85,14 +85,12 @@ def test_it_is_blamed_whoever_failed_first(row: str) -> None:
         ends = [RankEnd(rank=r, exit_code=1, ended=r / 10) for r in ranks]
         report = ExitReport(epoch=1, exit_code=1, evidence=Evidence(ranks=ends, clues=clues))
         nodes.append(NodeSeen(slot, 100.0, report, failed=True, ranks=ranks))
-    judged = judge(nodes)
-    assert judged is not None
+    judged = judged_of(nodes)
     assert (judged.cause.row, judged.cause.rank, judged.blames) == ("collectives_differ", 2, True)
     clause = sentence_of(judged).clause
     assert clause.endswith(
         "differ: rank 2 calls BARRIER where ranks 0, 1, 3 call ALLREDUCE (a.py:2)"
     )
     assert "size" not in clause
-    judged = judge(nodes[:1])
-    assert judged is not None
+    judged = judged_of(nodes[:1])
     assert not judged.blames or judged.cause.rank == 2

@@ -8,9 +8,9 @@ import pytest
 
 from rendezvous.cause.clues import LAST_LINE, LOGGED
 from rendezvous.cause.facts import FactKind
-from rendezvous.cause.judge import judge
 from rendezvous.wire.evidence import Clue, Fact
 from tests.rendezvous.cause.test_judge import ended, lives, lost, node, said, verdict
+from tests.rendezvous.cause.verdicts import judged_of
 
 
 def printed(rank: int, row: str, line: str, at: float | None = None) -> Clue:
@@ -95,8 +95,7 @@ def test_between_two_ranks_it_concerns_both() -> None:
         node(0, [lives(0)], lost(0)),
         node(1, [ended(1, 134)], [printed(1, "size_mismatch", "op.preamble")]),
     ]
-    judged = judge(nodes)
-    assert judged is not None
+    judged = judged_of(nodes)
     assert (judged.blames, judged.named) == (False, (0, 1))
 
 

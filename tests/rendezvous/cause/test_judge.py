@@ -16,6 +16,7 @@ from rendezvous.cause.seen import NodeSeen
 from rendezvous.cause.sentences import sentence_of
 from rendezvous.wire.evidence import Clue, Evidence, Fact, RankEnd
 from rendezvous.wire.reports import ExitReport
+from tests.rendezvous.cause.verdicts import judged_of
 
 CLOSED = "RuntimeError: gloo/transport: Connection closed by peer [10.0.0.1]"
 TIMED_OUT = "RuntimeError: gloo/transport/unbound_buffer: Timed out waiting 6000ms for recv"
@@ -54,15 +55,13 @@ def node(
 
 
 def verdict(*nodes: NodeSeen) -> tuple[str, int, int | None, bool]:
-    judged = judge(nodes)
-    assert judged is not None
+    judged = judged_of(nodes)
     assert judge(nodes[::-1]) == judged
     return judged.cause.row, judged.cause.slot, judged.cause.rank, judged.blames
 
 
 def together(*nodes: NodeSeen) -> tuple[int | None, ...]:
-    judged = judge(nodes)
-    assert judged is not None
+    judged = judged_of(nodes)
     return (judged.cause.rank, *judged.together)
 
 
@@ -92,8 +91,7 @@ def test_between_two_ranks_nobody_is_blamed() -> None:
 
 def test_how_many_nodes_failed_of_the_same_is_counted() -> None:
     nodes = [node(n, [ended(n, 1)], [said(n, "import_error")]) for n in range(3)]
-    judged = judge([*nodes, node(3, [ended(3, 0)])])
-    assert judged is not None
+    judged = judged_of([*nodes, node(3, [ended(3, 0)])])
     assert (judged.cause.slot, judged.alike, judged.others) == (0, 2, 3)
 
 
@@ -163,16 +161,14 @@ def test_of_several_that_did_not_wait_nobody_is_blamed() -> None:
 def test_of_a_whole_node_that_did_not_wait_either_may_be_missed() -> None:
     nodes = node(0, [ended(0, 1), ended(1, 1)], waited(0, 1)), node(1, [lives(2), lives(3)])
     assert verdict(*nodes) == ("waited", 0, 0, False)
-    judged = judge(nodes)
-    assert judged is not None
+    judged = judged_of(nodes)
     assert judged.apart == ((3, ""), (2, ""))
 
 
 def test_nobody_is_missed_while_a_node_is_silent() -> None:
     nodes = [node(0, [ended(0, 1), lives(1)], waited(0)), NodeSeen(1, ranks=range(2, 3))]
     assert verdict(*nodes) == ("waited", 0, 0, False)
-    judged = judge(nodes)
-    assert judged is not None
+    judged = judged_of(nodes)
     assert (judged.silent, judged.waiting, judged.of) == ((1,), 1, 3)
 
 
@@ -254,8 +250,7 @@ RETRIES = "[W1125 1:2:3.4 socket.cpp:764] [c10d] The client socket has failed to
 
 
 def clause(*nodes: NodeSeen) -> str:
-    judged = judge(nodes)
-    assert judged is not None
+    judged = judged_of(nodes)
     return sentence_of(judged).clause
 
 
@@ -387,8 +382,7 @@ def test_of_what_all_say_of_one_rank_that_rank_is_the_cause(words: str, row: str
     aborted = node(0, [ended(0, 134), ended(1, 143)], told[:2])
     lived = replace(node(1, [lives(2), lives(3)], told[2:]), failed=False)
     assert verdict(aborted, lived) == (row, 1, 3, True)
-    judged = judge([aborted, node(1, [lives(2), lives(3)])])
-    assert judged is not None
+    judged = judged_of([aborted, node(1, [lives(2), lives(3)])])
     assert sentence_of(judged).clause.endswith(words)
     assert verdict(node(1, [lives(2), ended(3, 1)], told[2:]), aborted) == (row, 1, 3, True)
 

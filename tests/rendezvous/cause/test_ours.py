@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from rendezvous.cause.clues import LOGGED, Line, find_clues
-from rendezvous.cause.judge import judge
 from rendezvous.cause.lines import Tells, is_ours, last_line, not_started, tells
 from rendezvous.cause.seen import NodeSeen
 from rendezvous.cause.sentences import sentence_of
 from rendezvous.wire.reports import ExitReport
+from tests.rendezvous.cause.verdicts import judged_of
 from worker.contracts.words import last_words
 from worker.program.process_table import Process, still_there
 from worker.programs.processes import Processes, main
@@ -73,8 +73,7 @@ def end(*tail: str, code: int = 3) -> str:
     """What is said of a rank that has ended so, after these lines."""
     words = last_words(list(tail))
     report = ExitReport(epoch=1, exit_code=code, rank=1, tail=words)
-    judged = judge([NodeSeen(0, 100.0, report, failed=True, ranks=range(1, 2))])
-    assert judged is not None
+    judged = judged_of([NodeSeen(0, 100.0, report, failed=True, ranks=range(1, 2))])
     return sentence_of(judged).clause
 
 

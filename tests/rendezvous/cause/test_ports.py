@@ -6,11 +6,11 @@ import pytest
 
 from rendezvous.cause.clues import Line, find_clues
 from rendezvous.cause.facts import FactKind
-from rendezvous.cause.judge import judge
 from rendezvous.cause.seen import NodeSeen, Proof
 from rendezvous.cause.sentences import sentence_of
 from rendezvous.wire.evidence import Clue, Evidence, Fact, RankEnd
 from rendezvous.wire.reports import ExitReport
+from tests.rendezvous.cause.verdicts import judged_of
 
 TRACEBACK = ("Traceback (most recent call last):", '  File "/app/train.py", line 7, in start')
 TAKEN = (
@@ -85,14 +85,12 @@ def node(slot: int, at: float, clues: list[Clue], *facts: Fact) -> NodeSeen:
 def test_who_cannot_listen_is_the_cause_and_not_who_waited_for_it(first: str) -> None:
     listens = node(0, 101.0, raised(first), HELD)
     waits = node(1, 100.0, raised(UNREACHED, rank=1))
-    judged = judge([listens, waits])
-    assert judged is not None
+    judged = judged_of([listens, waits])
     assert (judged.cause.slot, judged.cause.rank, judged.blames) == (0, 0, True)
 
 
 def test_the_sentence_names_the_port_and_who_holds_it() -> None:
-    judged = judge([node(0, 100.0, raised(TAKEN), HELD)])
-    assert judged is not None
+    judged = judged_of([node(0, 100.0, raised(TAKEN), HELD)])
     clause = sentence_of(judged).clause
     assert clause.startswith(
         "a port that it needs is taken (port 29500 is held by pid 7 (python serve.py)): "
@@ -103,17 +101,14 @@ def test_a_launcher_that_cannot_listen_is_the_cause_where_no_rank_ever_was() -> 
     evidence = Evidence(clues=raised(TAKEN, rank=None))
     report = ExitReport(epoch=1, exit_code=1, evidence=evidence)
     taken = NodeSeen(0, 101.0, report, failed=True, ranks=range(2))
-    judged = judge([taken, node(2, 100.0, raised(UNREACHED, rank=2))])
-    assert judged is not None
+    judged = judged_of([taken, node(2, 100.0, raised(UNREACHED, rank=2))])
     assert (judged.cause.row, judged.cause.slot) == ("port_taken", 0)
 
 
 def test_jax_does_not_say_why_and_the_port_does() -> None:
-    judged = judge([node(0, 100.0, raised(OF_JAX), HELD)])
-    assert judged is not None
+    judged = judged_of([node(0, 100.0, raised(OF_JAX), HELD)])
     assert (judged.cause.row, judged.cause.proof) == ("port_taken", Proof.FACT)
-    judged = judge([node(0, 100.0, raised(OF_JAX))])
-    assert judged is not None
+    judged = judged_of([node(0, 100.0, raised(OF_JAX))])
     assert judged.cause.row == "exception"
 
 

@@ -8,12 +8,12 @@ import pytest
 
 from rendezvous.cause.clues import row_of
 from rendezvous.cause.facts import FactKind
-from rendezvous.cause.judge import judge
 from rendezvous.cause.others import COMMUNICATION
 from rendezvous.cause.seen import NodeSeen
 from rendezvous.cause.table import BY_CODE, BY_ID, CAUSES, Kind, Row, Then
 from rendezvous.wire.evidence import Clue, Evidence, Fact, RankEnd
 from rendezvous.wire.reports import ExitReport
+from tests.rendezvous.cause.verdicts import judged_of
 
 LINES = {
     "data_ended": "StopIteration",
@@ -410,8 +410,7 @@ def test_every_row_is_whole_and_reached(row: Row) -> None:
         assert text == text.strip().removesuffix(".")
     for pattern in row.patterns:
         assert re.compile(pattern).search("") is None
-    judged = judge([SEEN[row.id]])
-    assert judged is not None
+    judged = judged_of([SEEN[row.id]])
     assert judged.cause.row == row.id
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rendezvous.cause.judge import Judged, judge
@@ -31,6 +31,13 @@ _BY_END = frozenset({*BY_CODE.values(), "exit_code", "not_started"})
 """Rows that claim no reason: how a rank ended, with its last words."""
 _RANKS = re.compile(r"(?i)\branks? ((?:\d+(?:, | and |,)?)+)")
 _NUMBER = re.compile(r"\d+")
+
+
+def judged_of(nodes: Sequence[NodeSeen]) -> Judged:
+    """What is held to be the cause, where something has failed."""
+    judged = judge(nodes)
+    assert judged is not None
+    return judged
 
 
 @frozen
