@@ -43,8 +43,7 @@ def test_a_program_that_a_signal_ended_on_a_node_that_stays_has_another_hint() -
     )
     drive = in_phase(Phase.RUNNING, 2)
     drive.depart(1, 0, "spot")
-    drive.exit(1, 3, leaves=True)
-    drive.stop(0)
+    drive.fail(1, 3, leaves=True)
     assert drive.result.exit_code == 3
     assert drive.result.hint == "see what it wrote before: rdzv logs RUN"
 

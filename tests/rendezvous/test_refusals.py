@@ -428,8 +428,7 @@ def test_of_who_asks_it_is_counted_since_it_was_written_and_forgotten_once_it_is
 
 def test_who_is_in_and_is_refused_again_is_another_one() -> None:
     drive = Drive(make_spec(3, managed=False))
-    drive.join(0)
-    drive.join(1)
+    drive.gather(0, 1)
     for _ in range(2):
         assert drive.ask(1, hostname="twin", attempt=2) is not None
     drive.report(1, LeaveReport())

@@ -389,8 +389,7 @@ def test_nor_does_it_after_a_restart_of_the_programs() -> None:
     drive.news(1, SlotState.SUBMITTING, 2)
     drive.news(1, SlotState.RUNNING, 2)
     drive.wait(50, silent=[1])
-    drive.exit(0, 1)
-    drive.stop(2)
+    drive.fail(0, 1)
     assert drive.slot(1).wait_seconds(drive.now) == 0
     drive.wait(4, silent=[1])
     assert drive.slot(1).wait_seconds(drive.now) == 4  # no later step begins it again
@@ -401,8 +400,7 @@ def test_a_place_stays_awaited_over_a_restart() -> None:
     drive.wait(11, silent=[1])
     go_on(drive)
     drive.news(1, SlotState.SUBMITTING, 2)
-    drive.exit(0, 1)
-    drive.stop(2, 3)
+    drive.fail(0, 1)
     go_on(drive)
     assert drive.phase == "running"
     assert drive.status().slots[1].awaited
@@ -576,24 +574,21 @@ def test_a_loss_uses_no_restart_also_where_programs_failed_of_it() -> None:
 
 def test_a_program_that_fails_still_uses_its_restart() -> None:
     drive = elastic(3, max_restarts=1)
-    drive.exit(0, 1)
-    drive.stop(1, 2)
+    drive.fail(0, 1)
     assert drive.phase == "arming"
     assert drive.run.starts.used == 1
 
 
 def test_without_restarts_a_program_that_fails_ends_the_run() -> None:
     drive = elastic(3)
-    drive.exit(0, 1)
-    drive.stop(1, 2)
+    drive.fail(0, 1)
     assert drive.result.code == Cause.PROGRAM_FAILED
 
 
 def test_a_node_that_its_scheduler_preempts_is_replaced_and_called_so() -> None:
     drive = elastic(3, standby=1)
     drive.news(1, SlotState.RUNNING, detail="PREEMPTED", cause="preempted")
-    drive.exit(1, 143, leaves=True, message="its agent received SIGTERM")
-    drive.stop(0, 2)
+    drive.fail(1, 143, leaves=True, message="its agent received SIGTERM")
     assert drive.phase == "arming"
     assert drive.run.starts.ended[-1].code == Cause.PREEMPTED
 
@@ -682,8 +677,7 @@ def test_a_restart_by_hand_that_a_loss_comes_with_is_answered_as_the_loss() -> N
 
 def test_a_node_that_fails_itself_is_replaced() -> None:
     drive = elastic(3)
-    drive.exit(1, 71, by_agent=True, message="NCCL uses sockets")
-    drive.stop(0, 2)
+    drive.fail(1, 71, by_agent=True, message="NCCL uses sockets")
     assert drive.phase == "gathering"
     assert drive.slot(1).wanted == 2
     view = node_view(drive.run, drive.now, 2.0)
@@ -711,8 +705,7 @@ def test_a_node_whose_device_fails_twice_is_replaced(how: str) -> None:
 
 def test_who_is_replaced_and_lives_holds_the_go_until_it_has_left() -> None:
     drive = elastic(3, standby=1)
-    drive.exit(1, 71, by_agent=True, message="NCCL uses sockets")
-    drive.stop(0, 2)
+    drive.fail(1, 71, by_agent=True, message="NCCL uses sockets")
     go_on(drive)
     assert drive.phase == "arming"
     drive.report(1, LeaveReport())
@@ -805,8 +798,7 @@ def test_who_is_missing_after_a_shrink_is_submitted_again_and_taken_in_at_the_ne
     drive.join(1, 3)
     assert drive.node(1).state is NodeState.STANDBY
     assert not drive.run.stop
-    drive.exit(0, 1)
-    drive.stop(2, 3)
+    drive.fail(0, 1)
     go_on(drive)
     assert drive.table_slots() == [0, 2, 3, 1]
     without(drive, 3)
@@ -832,8 +824,7 @@ def test_who_comes_back_to_a_run_that_has_shrunk_is_taken_in_at_the_next_restart
     drive.join(1, 1, attempt=2)
     assert drive.node(1).state is NodeState.STANDBY
     assert not drive.run.stop
-    drive.exit(0, 1)
-    drive.stop(2)
+    drive.fail(0, 1)
     go_on(drive)
     assert drive.table_slots() == [0, 2, 1]
 
@@ -864,8 +855,7 @@ def test_a_node_lost_in_a_pause_does_not_shorten_it() -> None:
     for _ in range(3):
         drive.wait(1.25)
         go_on(drive).wait(31)
-        drive.exit(0, 1)
-        drive.stop(1, 2)
+        drive.fail(0, 1)
     assert drive.phase == "restarting"
     lose(drive, 1)
     assert drive.phase == "restarting"

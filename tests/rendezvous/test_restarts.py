@@ -265,8 +265,7 @@ def test_a_node_that_is_lost_while_the_others_stop_ends_the_run() -> None:
 
 def test_a_node_that_is_told_to_end_is_lost() -> None:
     drive = in_phase(Phase.RUNNING, 2, max_restarts=9)
-    drive.exit(1, 143, leaves=True, message="its agent received SIGTERM")
-    drive.stop(0)
+    drive.fail(1, 143, leaves=True, message="its agent received SIGTERM")
     assert (drive.result.status, drive.result.exit_code) == ("failed", 143)
     assert drive.result.message.endswith(
         "; the programs are not started again, because it leaves the run"

@@ -44,13 +44,10 @@ def test_where_one_direction_fails_the_next_network_is_proven_in_the_next_epoch(
 def test_where_no_network_works_the_run_fails_with_the_nearest() -> None:
     drive = Drive(make_spec(4))
     drive.offer(2)
-    drive.probe(0, 1, 2, 3)
-    drive.probe(1, 0, 2, 3)
-    drive.probe(2, 0, 1, 3)
-    drive.probe(3, 0, 1, 2)
-    drive.probe(0, 3)
-    drive.probe(1, 3)
-    drive.probe(2, 3)
+    for slot in range(4):
+        drive.probe(slot, *{0, 1, 2, 3} - {slot})
+    for slot in range(3):
+        drive.probe(slot, 3)
     drive.probe(3)
     assert drive.failure == (81, "verification_failed", 3)
     assert "over eth1 (10.1.0.0/24" in drive.result.message
@@ -366,8 +363,7 @@ def test_the_rank_of_a_spare_closes_up() -> None:
 def test_slot_0_has_no_spare() -> None:
     drive = Drive(make_spec(2, spares=1))
     drive.join(0, findings=[MEMLOCK])
-    drive.join(1)
-    drive.join(2)
+    drive.gather(1, 2)
     assert (drive.result.code, drive.result.slot) == ("preflight_failed", 0)
 
 
@@ -401,9 +397,7 @@ def test_a_last_call_that_begins_anew_while_nodes_verify_gathers_again() -> None
     drive = Drive(make_spec(6, least=3, strict=True))
     drive.join(0, addresses=["10.9.0.1", "10.0.0.1"])
     drive.join(1, addresses=["10.9.0.2", "10.0.0.2"])
-    drive.join(2)
-    drive.join(3)
-    drive.join(4)
+    drive.gather(2, 3, 4)
     drive.wait(30)
     assert drive.phase == "verifying"
     drive.probe(0)
@@ -471,19 +465,15 @@ def test_of_a_run_that_ended_before_the_go_every_node_was_a_part() -> None:
     assert (drive.phase, [*node_view(drive.run, drive.now, 2.0).released]) == ("finished", [])
 
 
-def test_a_released_node_may_leave() -> None:
+@pytest.mark.parametrize("by_itself", [True, False])
+def test_a_released_node_may_leave_or_end_with_its_worker_run(by_itself: bool) -> None:
     drive = in_phase(Phase.RUNNING, 2, spares=1)
-    drive.leave(2)
-    assert (drive.run.stop, drive.states()) == (False, ["running", "running", "left"])
-    drive.end_well(0, 1)
-    assert drive.result.status == "ok"
-
-
-def test_a_released_node_may_end_with_its_worker_run() -> None:
-    drive = in_phase(Phase.RUNNING, 2, spares=1)
-    drive.news(2, SlotState.RUNNING)
-    drive.news(2, SlotState.ENDED)
-    drive.wait(20, silent=[2])
+    if by_itself:
+        drive.leave(2)
+    else:
+        drive.news(2, SlotState.RUNNING)
+        drive.news(2, SlotState.ENDED)
+        drive.wait(20, silent=[2])
     assert (drive.run.stop, drive.states()) == (False, ["running", "running", "left"])
     drive.end_well(0, 1)
     assert drive.result.status == "ok"
@@ -497,14 +487,8 @@ def test_what_a_released_node_says_of_a_program_is_not_heard() -> None:
 
 def test_of_a_split_cluster_the_half_of_slot_0_is_kept_when_it_is_enough() -> None:
     drive = in_phase(Phase.VERIFYING, 4, spares=4)
-    drive.probe(0, 1, 3, 5, 7)
-    drive.probe(1, 0, 2, 4, 6)
-    drive.probe(2, 1, 3, 5, 7)
-    drive.probe(3, 0, 2, 4, 6)
-    drive.probe(4, 1, 3, 5, 7)
-    drive.probe(5, 0, 2, 4, 6)
-    drive.probe(6, 1, 3, 5, 7)
-    drive.probe(7, 0, 2, 4, 6)
+    for slot in range(8):
+        drive.probe(slot, *range(1 - slot % 2, 8, 2))
     assert drive.table_slots() == [0, 2, 4, 6]
 
 

@@ -88,16 +88,9 @@ def test_the_time_of_a_state_begins_when_it_changes_and_not_with_new_words() -> 
 
 def test_slots_of_one_state_and_reason_are_told_together_and_three_kinds_at_most() -> None:
     drive = Drive(make_spec(9)).gather(0)
-    drive.news(1, SlotState.SUBMITTING)
-    drive.news(2, SlotState.SUBMITTING)
-    drive.news(3, SlotState.SUBMITTING)
-    drive.news(5, SlotState.SUBMITTING)
-    drive.news(6, SlotState.SUBMITTING)
-    drive.news(1, SlotState.QUEUED, detail="Quota")
-    drive.news(2, SlotState.QUEUED, detail="Quota")
-    drive.news(3, SlotState.QUEUED, detail="Quota")
-    drive.news(6, SlotState.QUEUED, detail="Quota")
-    drive.news(5, SlotState.QUEUED, detail="Priority")
+    for slot in (1, 2, 3, 6, 5):
+        drive.news(slot, SlotState.SUBMITTING)
+        drive.news(slot, SlotState.QUEUED, detail="Priority" if slot == 5 else "Quota")
     assert drive.waits() == (
         "waiting for 8 of 9 nodes, 600 s left: slots 1-3, 6 queued (Quota); slots 4, 7-8 "
         "not submitted yet; slot 5 queued (Priority)"
