@@ -12,9 +12,10 @@ from rendezvous.run.records import Fence
 from rendezvous.run.replacing import due_again
 from rendezvous.wire.reports import LeaveReport
 from rendezvous.wire.run import Phase, SlotState
+from tests.rendezvous.test_replacing import without
 from tests.support.driver import Drive, in_phase, make_spec
 
-ECC = "'CUDA error: uncorrectable ECC error encountered'"
+ECC = ["CUDA error: uncorrectable ECC error encountered"]
 
 
 def test_a_late_report_of_an_epoch_before_the_last_one_says_nothing_of_that() -> None:
@@ -51,14 +52,14 @@ def test_a_device_that_fails_again_after_something_else_has_failed_is_not_the_se
     None
 ):
     drive = in_phase(Phase.RUNNING, 2, max_restarts=9).wait(61)
-    drive.fail(1, 1, tail=["CUDA error: uncorrectable ECC error encountered"])
+    drive.fail(1, 1, tail=ECC)
     drive.arm().wait(61)
     drive.fail(0, 3)
     drive.arm().wait(61)
-    drive.fail(1, 1, tail=["CUDA error: uncorrectable ECC error encountered"])
+    drive.fail(1, 1, tail=ECC)
     assert (drive.phase, drive.run.starts.used) == ("arming", 3)
     drive.arm().wait(61)
-    drive.fail(1, 1, tail=["CUDA error: uncorrectable ECC error encountered"])
+    drive.fail(1, 1, tail=ECC)
     assert drive.result.status == "failed"
     assert drive.result.message.endswith(
         "has failed twice because of its device; it is not started again"
@@ -67,9 +68,9 @@ def test_a_device_that_fails_again_after_something_else_has_failed_is_not_the_se
 
 def test_the_device_of_another_node_is_another_one() -> None:
     drive = in_phase(Phase.RUNNING, 2, max_restarts=9).wait(61)
-    drive.fail(1, 1, tail=["CUDA error: uncorrectable ECC error encountered"])
+    drive.fail(1, 1, tail=ECC)
     drive.arm().wait(61)
-    drive.fail(0, 1, tail=["CUDA error: uncorrectable ECC error encountered"])
+    drive.fail(0, 1, tail=ECC)
     assert (drive.phase, drive.run.starts.used) == ("arming", 2)
 
 
@@ -94,17 +95,6 @@ def addresses(drive: Drive) -> list[str]:
     return [row.address for row in drive.table.rows]
 
 
-def lose(drive: Drive, slot: int) -> None:
-    """Its connection closes, and the programs of the others are stopped."""
-    key = (slot, drive.node(slot).incarnation)
-    drive.leases.heard(key, drive.now, 7)
-    drive.leases.closed(key, drive.now, 7)
-    drive.wait(1.25, silent=[slot])
-    for other in {0, 1, 2} - {slot}:
-        drive.exit(other, 143, stopped=True)
-    assert drive.phase is Phase.GATHERING
-
-
 def fresh(drive: Drive) -> list[int] | None:
     """Of which nodes pairs are proven in this round; None: of all."""
     assert drive.phase is Phase.VERIFYING
@@ -116,20 +106,20 @@ def fresh(drive: Drive) -> list[int] | None:
 def test_after_a_loss_the_first_network_is_another_one_and_proven_by_all() -> None:
     """What was proven before was proven on other addresses."""
     drive = on_two_networks()
-    lose(drive, 1)
+    without(drive, 1)
     join(drive, 1, 2, networks=(1,))
     assert fresh(drive) is None
     drive.verify().arm()
     assert addresses(drive) == ["10.1.0.1", "10.1.0.2", "10.1.0.3"]
-    lose(drive, 2)
+    without(drive, 2)
     join(drive, 2, 2, networks=(1,))
     assert fresh(drive) == [2]  # all others have proven each other there
     drive.verify().arm()
-    lose(drive, 2)
+    without(drive, 2)
     join(drive, 2, 3)
     assert fresh(drive) == [2]
     drive.verify().arm()
-    lose(drive, 1)
+    without(drive, 1)
     join(drive, 1, 3)
     assert fresh(drive) is None  # and now the first one again
     drive.probe(0, 1)
@@ -143,7 +133,7 @@ def test_after_a_loss_the_first_network_is_another_one_and_proven_by_all() -> No
 
 def test_the_same_node_on_another_address_has_proven_nothing_there() -> None:
     drive = on_two_networks()
-    lose(drive, 1)
+    without(drive, 1)
     drive.join(1, 2, addresses=["10.0.0.77", "10.1.0.2"])
     assert fresh(drive) == [1]
     drive.verify().arm()
@@ -154,7 +144,7 @@ def test_the_same_node_on_another_address_has_proven_nothing_there() -> None:
 def test_a_worker_run_that_has_failed_is_submitted_again_once_for_each_pause(losses: int) -> None:
     drive = on_two_networks(join_timeout_seconds=100.0)
     for loss in range(losses):
-        lose(drive, 1)
+        without(drive, 1)
         wanted = drive.slot(1).wanted
         assert drive.run.starts.resubmitted == loss + 1
         drive.news(1, SlotState.SUBMITTING, wanted)

@@ -17,8 +17,6 @@ from rendezvous.wire.table import EndpointTable
 from rendezvous.wire.world import RankWorld, WorldFound
 from tests.support.driver import Drive, in_phase
 
-NPROC = 2
-
 
 def world(rank: int, size: int, *places: int, library: str = "torch", whole: bool = False) -> Any:
     """A rank that has been in worlds of a size, with these places."""

@@ -13,7 +13,6 @@ from tests.causes.score import of_old, of_public
 from tests.rendezvous.cause.public import NOT_YET, PUBLIC, SEEDS, entries_in
 from tests.rendezvous.cause.verdicts import INNOCENT, RIGHT, WRONG
 
-ENTRIES = [*entries_in(SEEDS), *entries_in(PUBLIC)]
 LEAST_RIGHT = 0.98
 """Of what is told as certain."""
 MOST_UNCERTAIN = 0.2
