@@ -78,12 +78,6 @@ def test_a_live_holder_keeps_its_slot_and_both_are_named() -> None:
     assert "two worker runs were started with the same join string" in refused.value.hint
 
 
-def test_a_suspect_holder_loses_its_slot_within_its_generation() -> None:
-    drive = Drive(make_spec()).gather(1).wait(6, silent=[1])
-    drive.join(1, attempt=2)
-    assert drive.slot(1).incarnations == 2
-
-
 @pytest.mark.parametrize("generation", [1, 2])
 def test_nobody_joins_a_running_run(generation: int) -> None:
     drive = in_phase(Phase.RUNNING).wait(7, silent=[1])

@@ -150,11 +150,6 @@ def test_a_poll_grows_with_the_nodes_of_the_registry_and_never_becomes_shorter()
     assert leases.poll == 10.0
 
 
-def test_a_node_is_kept_for_its_lease_or_seven_polls_whichever_is_longer() -> None:
-    assert (Leases(15, 2).dead_after, Leases(15, 4).dead_after) == (15, 28)
-    assert (Leases(15, 4).poll, Leases(15, 4).suspect_after) == (4, 12)
-
-
 def test_how_a_silence_is_told() -> None:
     leases = Leases(15, 2)
     leases.heard(ONE, 0)

@@ -59,13 +59,6 @@ def test_a_run_goes_from_the_first_join_to_a_good_end() -> None:
     assert drive.result.hint == ""
 
 
-def test_a_run_of_one_node_needs_nobody_else() -> None:
-    drive = Drive(make_spec(1)).gather().verify().arm()
-    assert drive.phase == "running"
-    drive.exit(0, 0)
-    assert drive.result.exit_code == 0
-
-
 def test_every_event_gives_the_state_a_new_version_and_every_news_for_all_nodes_a_number() -> None:
     drive = Drive(make_spec())
     assert (drive.run.version, drive.run.seq) == (2, 1)

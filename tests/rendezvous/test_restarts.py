@@ -71,13 +71,6 @@ def test_the_time_to_arm_again_has_the_grace_in_it() -> None:
     )
 
 
-def test_without_restarts_the_first_failure_ends_the_run_as_ever() -> None:
-    drive = in_phase(Phase.RUNNING, 2)
-    drive.fail(1, 3)
-    assert (drive.result.status, drive.result.exit_code, drive.ended()) == ("failed", 3, [])
-    assert drive.result.message == "node 1 (host1) failed: the program ended with exit code 3"
-
-
 def test_when_restarts_are_used_up_it_says_so() -> None:
     drive = in_phase(Phase.RUNNING, 2, max_restarts=1)
     drive.fail(1, 3, tail=["one"])

@@ -109,14 +109,6 @@ def test_a_slot_that_was_given_up_is_not_waited_for() -> None:
     assert drive.waits() == ("waiting for 2 of 2:4 nodes, 600 s left: slots 1, 3 not submitted yet")
 
 
-def test_a_slot_whose_worker_run_failed_is_to_be_submitted_again() -> None:
-    drive = Drive(make_spec()).gather(0)
-    drive.news(1, SlotState.FAILED, detail="no such image")
-    assert drive.waits() == (
-        "waiting for 1 of 2 nodes, 600 s left: slot 1 waiting to be submitted again"
-    )
-
-
 def test_where_nobody_submits_a_slot_is_waited_for_and_then_never_called() -> None:
     drive = Drive(make_spec(3, managed=False)).gather(0)
     assert drive.waits() == ("waiting for 2 of 3 nodes, 600 s left: slots 1-2 have not joined yet")
@@ -125,11 +117,6 @@ def test_where_nobody_submits_a_slot_is_waited_for_and_then_never_called() -> No
         "waiting for 2 of 3 nodes, 570 s left: slots 1-2 have not contacted the registry; "
         "check that they can reach the registry's address"
     )
-
-
-def test_the_last_call_is_counted_down() -> None:
-    drive = Drive(make_spec(4, least=2, last_call_seconds=30)).gather(0, 1).wait(10)
-    assert drive.waits() == "2 of 2:4 nodes joined; last call, 20 s left"
 
 
 def test_arming_names_whom_it_waits_for() -> None:
@@ -179,14 +166,6 @@ def test_running_names_the_node_that_was_lost() -> None:
         "node 2 (host2) was lost: it was silent for 15 s: host, network or agent is down; "
         "the others are being stopped"
     )
-
-
-def test_a_run_ends_well_however_long_its_programs_ran() -> None:
-    drive = in_phase(Phase.RUNNING, 3)
-    drive.exit(0, 0, ran_seconds=11.8)
-    drive.exit(1, 0, ran_seconds=12.2)
-    drive.exit(2, 0, ran_seconds=3.0)
-    assert drive.waits() == "all 3 nodes ended with exit code 0"
 
 
 def test_a_run_of_one_node_has_no_peers_and_no_other_nodes() -> None:
