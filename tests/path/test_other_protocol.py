@@ -13,7 +13,7 @@ import pytest
 from rendezvous.talk.join_string import RegistryString
 from rendezvous.version import rdzv_version
 from rendezvous.wire.protocol import PROTOCOL
-from tests.support.launching import RDZV, environment, launch, launching
+from tests.support.launching import environment, launch, launching
 from tests.support.other_rdzv import VERSION, other_rdzv
 from tests.support.registry import running
 from tests.support.waiting import until
@@ -83,26 +83,3 @@ def test_a_launch_with_another_rdzv_is_refused_by_a_standing_registry(tmp_path: 
     assert done.returncode == 77, done.stderr
     words = f"the launcher on {HOST} {theirs(PROTOCOL + 1)}, but this registry {OWN}"
     assert words in " ".join(done.stderr.split())
-
-
-def test_a_torchrun_whose_plug_in_is_of_another_rdzv_is_refused_by_name(tmp_path: Path) -> None:
-    ours, its = socket.socketpair()
-    with ours, its:
-        helper = subprocess.Popen(
-            [RDZV, "_torchrun"],
-            stdin=its.fileno(),
-            stdout=2,
-            stderr=subprocess.PIPE,
-            env=environment(tmp_path),
-            text=True,
-        )
-        its.close()
-        first = {"kind": "begin", "protocol": PROTOCOL + 1, "version": VERSION, "python": "/py"}
-        ours.sendall(json.dumps(first).encode() + b"\n")
-        said = json.loads(ours.makefile().readline())
-        _, shown = helper.communicate()
-    words = f"the rdzv of torchrun's Python (/py) {theirs(PROTOCOL + 1)}, but the rdzv that it has"
-    assert (said["kind"], said["code"]) == ("over", 64)
-    assert said["message"].startswith(words)
-    assert OWN in said["message"]
-    assert words in " ".join(shown.split())

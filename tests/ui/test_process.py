@@ -17,7 +17,6 @@ from tests.support.canaries import Canaries
 from tests.support.launching import RDZV, Launched, environment, launch, launching, rdzv, shell
 from tests.support.nightly import at_night
 from tests.support.page_process import Looker, Page, heads, page_of
-from tests.support.pages import RUN, kept_run
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.page, pytest.mark.real_time, pytest.mark.timeout(120)]
@@ -232,30 +231,6 @@ def test_what_would_not_be_safe_or_cannot_be_served_is_refused(
     assert "Traceback" not in done.stderr
     assert "#t=" not in done.stdout
     assert done.returncode not in (0, 1)
-
-
-def test_enter_gives_another_link_and_a_port_that_is_taken_is_passed_over(state: Path) -> None:
-    kept_run(state)
-    ours, its = os.openpty()
-    process = subprocess.Popen(
-        [RDZV, "ui", RUN], stdin=its, stdout=subprocess.PIPE, text=True, env=environment(state)
-    )
-    try:
-        assert process.stdout is not None
-        first = process.stdout.readline()
-        assert "press Enter" in process.stdout.readline()
-        os.write(ours, b"\n")
-        second = process.stdout.readline()
-        assert first.partition("#")[0] == second.partition("#")[0]
-        assert first != second
-        with page_of(state, run=RUN) as other:
-            assert other.base not in first
-            assert other.looker().state()["head"]["state"] == "killed"
-    finally:
-        process.terminate()
-        process.communicate()
-        os.close(ours)
-        os.close(its)
 
 
 # ---- what happens to the run meanwhile -----------------------------------------------------------

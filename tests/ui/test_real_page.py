@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rendezvous.wire.errors import ExitCode
 from tests.support.launching import Launched, launching, rdzv
 from tests.support.nightly import at_night
-from tests.support.page_process import launch_on_terminal, page_of
+from tests.support.page_process import page_of
 from tests.support.proxies import proxy
 from tests.support.waiting import until
 from tests.ui.seen import VIEWS, Seen, watched
@@ -216,41 +215,6 @@ def test_the_page_goes_on_after_its_registry_and_its_server_were_killed(
             (tmp_path / "go").touch()
             seen.page.locator("#state", has_text="ok").wait_for()
         assert run.finish().code == 0
-
-
-# ---- beside a launch -----------------------------------------------------------------------------
-
-
-def test_the_link_of_a_launch_on_a_terminal_shows_its_end(look: Look, tmp_path: Path) -> None:
-    words = (*TWO, "--ui", "--", *program(tmp_path))
-    with launch_on_terminal(tmp_path / "s", *words) as (process, link):
-        seen = look(*link())
-        says(seen, "running on 2 nodes")
-        (tmp_path / "go").touch()
-        seen.page.locator(".next", has_text="rdzv ui r, to see this again").wait_for()
-        seen.page.locator("#state", has_text="ok").wait_for()
-        seen.page.locator("#link", has_text="The run has ended, and the server").wait_for()
-        assert process.wait(40) == 0
-
-
-# ---- acts ----------------------------------------------------------------------------------------
-
-
-def test_a_run_is_cancelled_from_the_page_after_a_question(look: Look, tmp_path: Path) -> None:
-    with running(tmp_path) as run, page_of(run.state, "--ui-actions") as page:
-        seen = look(page.base, page.ticket)
-        says(seen, "running on 2 nodes")
-        seen.page.get_by_role("button", name="Cancel the run").click()
-        dialog = seen.page.get_by_role("dialog")
-        dialog.get_by_text("Ends the programs on all nodes").wait_for()
-        dialog.get_by_label("Reason").fill("seen enough")
-        dialog.get_by_role("button", name="Cancel the run").click()
-        seen.page.locator("#state", has_text="cancelled").wait_for()
-        seen.page.locator(".sentence", has_text="seen enough").wait_for()
-        outcome = run.finish()
-        assert outcome.code == ExitCode.CANCELLED
-        assert "seen enough" in outcome.last_line
-        assert not seen.page.get_by_role("button", name="Cancel the run").is_visible()
 
 
 # ---- behind a proxy ------------------------------------------------------------------------------

@@ -80,12 +80,6 @@ def found(served: Served) -> list[str]:
     return [words for words in served.reasons(DEMO) if "nothing has moved" in words]
 
 
-async def test_a_run_that_moves_is_not_looked_at(served: Served) -> None:
-    host = await goes(served)
-    await passes(served, 60.0)
-    assert not await answer(served, host, WAITS, LATE)
-
-
 async def test_two_looks_name_the_rank_that_all_wait_for(served: Served) -> None:
     host = await goes(served)
     await quiet(served)
@@ -96,18 +90,6 @@ async def test_two_looks_name_the_rank_that_all_wait_for(served: Served) -> None
     status = await served.service.status(host)
     assert "nothing has moved for 2 min: 3 of 4 ranks" in status.reason
     assert await served.is_what_the_journal_says(DEMO)
-
-
-async def test_the_same_is_said_once(served: Served) -> None:
-    host = await goes(served)
-    await quiet(served)
-    await two_looks(served, host)
-    count = len(found(served))
-    for _ in range(2):
-        await passes(served, 60.0)
-        assert await answer(served, host, WAITS, LATE)
-    assert len(found(served)) == count
-    assert host.run.stop is False
 
 
 async def test_another_rank_is_said_as_well_and_the_first_one_again(served: Served) -> None:
@@ -124,20 +106,6 @@ async def test_another_rank_is_said_as_well_and_the_first_one_again(served: Serv
         assert len(new) == len({*new})  # and each sentence once
 
 
-async def test_a_rank_that_is_at_work_is_never_ended(served: Served) -> None:
-    """One rank saves a checkpoint for 20 minutes, and the others wait: that is no stall."""
-    host = await goes(served, ends=130.0)
-    await quiet(served)
-    answers = 0
-    for n in range(16):
-        saves = late().but(more={"cpu_total": 10.0 + n, "bytes_total": n << 20})
-        answers += await answer(served, host, WAITS, [waits(), saves])
-        await passes(served, 10.0)
-    assert answers >= 4
-    assert host.run.stop is False
-    assert all(line.usual for line in host.lines_after(0) if "load_batch" in line.reason)
-
-
 async def test_a_stall_that_lasts_ends_the_programs(served: Served) -> None:
     host = await goes(served, ends=125.0)
     await quiet(served)
@@ -145,30 +113,6 @@ async def test_a_stall_that_lasts_ends_the_programs(served: Served) -> None:
     assert host.run.stop
     assert host.run.stop_asked is not None
     assert host.run.stop_asked.feature == "hang"
-
-
-async def test_who_had_worked_has_the_whole_time_from_then(served: Served) -> None:
-    host = await goes(served, ends=125.0)
-    await quiet(served)
-    worked = late().but(more={"cpu_total": 10.0})
-    await two_looks(served, host, [waits(), worked])
-    for _ in range(2):
-        await passes(served, 60.0)
-        assert await answer(served, host, WAITS, [waits(), worked])
-        assert host.run.stop is False
-    await passes(served, 10.0)
-    assert await answer(served, host, WAITS, [waits(), worked])
-    assert host.run.stop
-
-
-async def test_a_movement_takes_it_back(served: Served) -> None:
-    host = await goes(served)
-    await quiet(served)
-    await two_looks(served, host)
-    await quiet(served, None)
-    assert "move again" in served.reasons(DEMO)[-1]
-    await passes(served, 60.0)
-    assert not await answer(served, host, WAITS, LATE)
 
 
 async def test_a_registry_that_comes_back_looks_anew(served: Served) -> None:
@@ -189,22 +133,6 @@ async def test_a_registry_that_comes_back_looks_anew(served: Served) -> None:
     await two_looks(served, host)
     assert "rank 3" in found(served)[said:][-1]
     assert not any("move again" in words for words in served.reasons(DEMO))
-
-
-async def test_what_moves_while_the_registry_is_away_is_taken_back(served: Served) -> None:
-    """Nodes on which nothing moves would have sent so by then."""
-    host = await goes(served)
-    await quiet(served)
-    await two_looks(served, host)
-    await served.restart()
-    await passes(served, 115.0)
-    await sweeps(served)
-    host = served.host(DEMO)
-    assert "hang" in host.run.notes
-    await passes(served, 10.0)
-    await sweeps(served)
-    assert host.run.notes == {}
-    assert "the ranks move again, after 4 min" in served.reasons(DEMO)[-1]
 
 
 def test_where_people_have_looked_meanwhile_both_looks_are_made_anew() -> None:

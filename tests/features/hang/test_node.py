@@ -127,15 +127,6 @@ def test_nobody_is_sampled_where_that_cannot_be_or_nobody_wants_it() -> None:
     assert (program.sampled_at, program.node.fed) == ([], [])
 
 
-def test_a_reading_that_raises_is_said_once_and_the_program_goes_on_without() -> None:
-    program = Program()
-    program.error = ValueError("not this way")
-    steps = (40.0, program.node.gone), (50.0, lambda: program.node.starts(2))
-    assert program.goes(*steps) == []
-    assert program.sampled_at == [SAMPLE_SECONDS]
-    assert program.node.fed == [inputs.PartBroken("sampling the ranks", program.error)]
-
-
 # --- what is published ----------------------------------------------------------------------------
 
 
@@ -155,14 +146,6 @@ def test_bytes_and_steps_are_movement_as_collectives_are(change: RunningRanks) -
     program = Program()
     found = program.goes((25.0, lambda: program.has(change)), until=155.0)
     assert found == [(150.0, 120.0, False)]
-
-
-def test_a_silence_at_the_start_is_published_as_early_and_then_as_judged() -> None:
-    program = Program(called=0)
-    found = program.goes(until=1_825.0)
-    assert found[:2] == [(130.0, 120.0, True), (160.0, 150.0, True)]
-    assert {early for at, _, early in found if at < 1_810.0} == {True}
-    assert found[-1] == (1_810.0, 1_800.0, False)
 
 
 def test_work_at_the_start_is_movement() -> None:

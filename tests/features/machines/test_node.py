@@ -92,23 +92,6 @@ def test_a_slow_machine_is_read_as_often_and_one_that_hangs_once() -> None:
     assert machine.read_at == after_start(0, 47, 94)
 
 
-def test_a_machine_that_hangs_is_not_read_by_a_second_thread_for_the_next_program() -> None:
-    machine = Machine()
-    machine.seconds = 70.0
-    node = node_of(machine)
-    goes(node, (10.0, node.gone), (20.0, lambda: node.starts(2)))
-    assert machine.read_at == [*after_start(0), *after_start(70)]
-
-
-def test_a_machine_that_cannot_be_read_is_said_once_and_left_alone() -> None:
-    machine = Machine()
-    machine.error = ValueError("not this way")
-    node = node_of(machine)
-    goes(node, (40.0, node.gone), (50.0, lambda: node.starts(2)))
-    assert machine.read_at == after_start(0)
-    assert node.fed == [inputs.PartBroken("reading this machine", machine.error)]
-
-
 def test_no_machine_is_read_that_nobody_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("worker.agent.port.observes", lambda settings: False)
     machine = Machine()
@@ -116,26 +99,11 @@ def test_no_machine_is_read_that_nobody_asks_for(monkeypatch: pytest.MonkeyPatch
     assert machine.read_at == []
 
 
-def test_with_the_program_its_samples_end_and_begin_again_with_the_next() -> None:
-    machine = Machine()
-    node = node_of(machine)
-    goes(node, (40.0, node.gone), (55.0, lambda: node.starts(2)))
-    assert machine.read_at == [*after_start(0, 30), *after_start(0, 30, begun=55)]
-
-
 # --- when it is published -------------------------------------------------------------------------
 
 
 def loads(node: Node) -> list[float]:
     return [message.load for _, _, message in node.received]  # type: ignore[attr-defined]
-
-
-def test_each_sample_is_published_when_the_watch_leaves_its_connection_free() -> None:
-    node = node_of(Machine())
-    node.free = False
-    goes(node, (5.0, node.leaves_free), (10.0, node.leaves_free), (40.0, node.leaves_free))
-    samples = [MachineSample(load=1), MachineSample(load=2)]
-    assert node.received == [(5.0, "machines", samples[0]), (40.0, "machines", samples[1])]
 
 
 def test_the_newest_is_published_where_the_registry_was_away() -> None:

@@ -93,12 +93,6 @@ def vars_of(port: RdmaPort) -> dict[str, Any]:
     return {name: getattr(port, name) for name in names}
 
 
-async def test_a_node_that_takes_anothers_place_does_not_get_its_sample(served: Served) -> None:
-    await served.bring_to(Phase.RUNNING, DEMO, 1)
-    take(served, 0, SAMPLE, incarnation=7)
-    assert [one.sample for one in await found(served)] == [None]
-
-
 async def test_what_all_nodes_tell_is_bounded(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:

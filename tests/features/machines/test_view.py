@@ -146,18 +146,6 @@ def test_where_nothing_is_known_that_is_said(tmp_path: Path) -> None:
     assert not (state.path / FILE).exists()
 
 
-def test_it_is_one_of_the_views_of_a_run(tmp_path: Path) -> None:
-    state = launched(tmp_path)
-    state.write(FILE, RunMachines(machines=[NODE]).model_dump_json().encode())
-    shown = rdzv("status", "llama", "--machines", state=tmp_path).stdout
-    assert shown.startswith("node 1 (gpu-17, slot 2)\n  CPUs ")
-    both = rdzv("status", "llama", "--machines", "--epochs", "--json", state=tmp_path).stderr
-    assert both == (
-        "rdzv: --json prints one JSON document, and --epochs and --machines ask for 2\n"
-        "      ask for one at a time: rdzv status llama --epochs --json\n"
-    )
-
-
 def test_it_is_shown_beside_the_other_views_that_were_asked_for(tmp_path: Path) -> None:
     made(tmp_path, "r", BEGAN, OVER)
     views = ("status", "r", "--epochs", "--machines")

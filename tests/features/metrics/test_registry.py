@@ -223,10 +223,3 @@ async def test_what_a_node_tells_is_read_by_those_who_may_look(served: Served) -
     assert (host.number, host.version, host.news_seq) == before  # in no journal, and wake nobody
     for body in (b"", b"{", b"[]", b'{"first":1}', b'{"first":0,"rows":[]}'):
         assert (await ask(app, "POST", url, node, body)).problem == (400, "bad_request")
-
-
-def test_a_row_has_the_slot_of_its_node_and_the_rank_of_its_process() -> None:
-    kept = Store()
-    take(kept, 2, MetricBatch(first=4, rows=[MetricRow(rank=5, step=7)]), incarnation=3, epoch=4)
-    [row] = newest(kept).rows
-    assert (row.slot, row.rank, row.step) == (2, 5, 7)
