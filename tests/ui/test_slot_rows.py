@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from launcher.ui.shapes import Slot
-from launcher.ui.slots import LONG_SILENCE_SECONDS, marked, slot_row, suspected
+from launcher.ui.slots import LONG_SILENCE_SECONDS, is_same, marked, slot_row, suspected
 from rendezvous.wire.run import NodeState, Result, SlotState, SlotStatus, Suspect
 
 
@@ -137,6 +137,26 @@ def test_silence_is_told_in_whole_seconds_once_it_is_long() -> None:
     assert row(silent_seconds=7.4)["silent"] == 7.0
     assert row(silent_seconds=2.0)["silent"] is None
     assert row()["silent"] is None
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "same"),
+    [
+        ({"state_seconds": 1.0}, {"state_seconds": 7.0}, True),
+        ({"silent_seconds": 0.1}, {"silent_seconds": 5.9}, True),
+        ({"silent_seconds": 5.9}, {"silent_seconds": 6.0}, False),
+        ({"silent_seconds": 8.1}, {"silent_seconds": 8.2}, True),
+        ({"silent_seconds": 8.1}, {"silent_seconds": 9.2}, False),
+        ({}, {"progress": "step 1"}, False),
+        ({}, {"node_state": NodeState.LOST}, False),
+        ({}, {"exit_code": 0}, False),
+    ],
+)
+def test_time_alone_makes_no_other_row(
+    before: dict[str, Any], after: dict[str, Any], same: bool
+) -> None:
+    assert is_same(status(**after), status(**before)) is same
+    assert not is_same(status(**after), None)
 
 
 def test_what_peers_have_said_is_printable_and_bounded() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -25,6 +26,7 @@ from rendezvous.wire.run import (
     SlotStatus,
     Suspect,
 )
+from tests.launcher import drive
 from tests.support.nightly import examples
 
 FIRST = 1_000
@@ -36,25 +38,16 @@ def made() -> Told:
     return Told(FACTS, FIRST, "reading")
 
 
-def slot(number: int, **known: Any) -> SlotStatus:
-    usual: dict[str, Any] = {"generation": 1, "wanted_generation": 1, "state": SlotState.RUNNING}
-    return SlotStatus(slot=number, **usual | known)
-
-
-def status(*slots: SlotStatus, **known: Any) -> RunStatus:
-    usual: dict[str, Any] = {
-        "run": "llama",
-        "launch_id": "k7f2a9c1xy",
-        "version": 1,
-        "phase": Phase.RUNNING,
-        "epoch": 1,
-        "reason": "running",
-        "min_nodes": 2,
-        "max_nodes": 2,
-        "elapsed_seconds": 1.0,
-        "slots": list(slots),
-    }
-    return RunStatus(**usual | known)
+slot = partial(drive.slot, state=SlotState.RUNNING)
+status = partial(
+    drive.status,
+    phase=Phase.RUNNING,
+    epoch=1,
+    reason="running",
+    min_nodes=2,
+    max_nodes=2,
+    elapsed_seconds=1.0,
+)
 
 
 def event(number: int, **known: Any) -> EventLine:
@@ -207,16 +200,6 @@ def test_nodes_have_numbers_by_slot() -> None:
     assert told.numbers() == {0: None, 3: 1}
 
 
-def test_the_head_says_how_the_run_stands() -> None:
-    told = made()
-    more = {"trouble": "disk full", "finding": "rank 3", "silence": "no output"}
-    told.status(status(slot(0), remaining_seconds=30.0, **more))
-    head = told.head
-    assert (head["state"], head["tone"], head["over"]) == ("running", "wait", False)
-    assert (head["trouble"], head["finding"], head["remaining"]) == ("disk full", "rank 3", 30.0)
-    assert head["silence"] == "no output"
-
-
 @pytest.mark.parametrize(
     ("known", "tone"),
     [
@@ -231,7 +214,8 @@ def test_the_head_says_how_the_run_stands() -> None:
 def test_a_run_that_does_not_just_run_is_awaited(known: dict[str, Any], tone: str) -> None:
     told = made()
     told.status(status(**known))
-    assert told.head["tone"] == tone
+    phase = known.get("phase", Phase.RUNNING)
+    assert (told.head["state"], told.head["tone"], told.head["over"]) == (phase, tone, False)
 
 
 @pytest.mark.parametrize(
@@ -379,6 +363,8 @@ def test_progress_is_told_by_its_event_at_once() -> None:
     change = told.changes(n)
     assert change is not None
     assert [one["progress"] for one in change["slots"]] == ["step 7: loss 2"]
+    told.status(status(slot(0, node_state=NodeState.RUNNING, progress="step 8")))
+    assert [one["progress"] for one in told.state()["slots"]] == ["step 8"]
     n = told.n
     for number, where in ((2, None), (3, 5)):  # of the run, and of a slot that is not known yet
         told.event(event(number, slot=where, **said))
@@ -391,6 +377,24 @@ def test_what_no_row_shows_of_a_slot_changes_none() -> None:
     n = told.n
     told.status(status(slot(0, node_state=NodeState.RUNNING, detail="pid 8")))
     assert told.changes(n) is None
+
+
+def test_rows_of_slots_that_have_not_changed_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows: list[int] = []
+
+    def slot_row(slot: SlotStatus, spans: Any) -> Any:
+        rows.append(slot.slot)
+        return {"slot": slot.slot, "host": slot.hostname, "progress": slot.progress}
+
+    monkeypatch.setattr(told_module, "slot_row", slot_row)
+    told = made()
+    told.status(status(slot(0), slot(1), slot(2)))
+    n = told.n
+    told.status(status(slot(0), slot(1, progress="step 9"), slot(2, silent_seconds=1.0)))
+    assert rows == [0, 1, 2, 1]
+    change = told.changes(n)
+    assert change is not None
+    assert [one["slot"] for one in change["slots"]] == [1]
 
 
 def test_the_clock_alone_is_no_change() -> None:
