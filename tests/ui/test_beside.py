@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +11,7 @@ import psutil
 import pytest
 
 from tests.support.canaries import Canaries, command_of
-from tests.support.launching import Launched, launch, launching, lives, shell
+from tests.support.launching import Launched, launching, lives, shell
 from tests.support.page_process import Looker, heads, launch_on_terminal
 from tests.support.waiting import until
 
@@ -100,18 +99,6 @@ def test_a_page_ends_soon_after_its_launcher_was_killed(tmp_path: Path) -> None:
         run.process.wait()
         until(lambda: not any(lives(one.pid) for one in family), 20)
         (tmp_path / "go").touch()
-
-
-@pytest.mark.nightly
-def test_a_run_at_whose_page_nobody_looks_does_not_wait_for_it(tmp_path: Path) -> None:
-    """How long it takes is printed: it depends on the machine."""
-    took = {}
-    for name, options in (("without", WITH_PAGE[:-1]), ("with", WITH_PAGE)):
-        began = time.monotonic()
-        assert launch(tmp_path / name, *options, command=["true"]).code == 0
-        took[name] = time.monotonic() - began
-    print(took)
-    assert took["with"] < took["without"] + 20
 
 
 def test_on_a_terminal_the_link_is_shown(tmp_path: Path) -> None:

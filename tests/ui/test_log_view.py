@@ -286,14 +286,6 @@ def test_who_is_found_to_be_waited_for_is_marked_in_what_is_shown_already(opened
 # ---- how it ends -----------------------------------------------------------------------------
 
 
-def test_a_log_that_ends_says_so(opened: Open) -> None:
-    seen = opened(Stub(4), "logs")
-    place = seen.page.locator(".view-logs")
-    place.get_by_text("New lines appear at the end").wait_for()
-    seen.stub.log({"over": True})
-    place.get_by_text("End of the log.").wait_for()
-
-
 def test_after_the_end_of_run_and_server_no_tunnel_is_blamed(opened: Open) -> None:
     """As it is beside `rdzv launch --ui`, whose page ends with its run."""
     seen = opened(Stub(4), "logs", clock=True)

@@ -40,7 +40,6 @@ MARKUP = (
     *("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "DOMParser", "eval("),
     *("new Function", 'setAttribute("style"', "setHTML", "createContextualFragment", "srcdoc"),
 )
-STRING = re.compile(r'"([^"\n]*)"|`([^`]*)`')
 FOREIGN = re.compile(r"""(?:https?:)?//[\w.-]+\.\w+|["'`]/\w""")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import stat
 import subprocess
 from collections.abc import Iterator
@@ -214,19 +213,18 @@ def found_in(data: bytes, keys: RunKeys) -> set[str]:
         (("--ui-listen", "0.0.0.0"), {}, "--ui-behind-ingress"),
         at_night(("--ui-listen", "::"), {}, "--ui-behind-ingress"),
         ((), {"RDZV_UI_KEY": "short"}, "RDZV_UI_KEY has 5 characters"),
-        (("--ui-port", "PORT"), {}, "Address already in use"),
-        (("--save", "x.html"), {}, "no run 'r' was launched here"),
     ],
 )
-def test_what_would_not_be_safe_or_cannot_be_served_is_refused(
+def test_what_would_not_be_safe_is_refused(
     state: Path, words: tuple[str, ...], env: dict[str, str], said: str
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        argv = [RDZV, "ui", "r", *(port if word == "PORT" else word for word in words)]
-        done = subprocess.run(
-            argv, env=environment(state, **env), capture_output=True, text=True, timeout=40
-        )
+    done = subprocess.run(
+        [RDZV, "ui", "r", *words],
+        env=environment(state, **env),
+        capture_output=True,
+        text=True,
+        timeout=40,
+    )
     assert said in done.stderr
     assert "Traceback" not in done.stderr
     assert "#t=" not in done.stdout

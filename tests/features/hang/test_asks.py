@@ -20,12 +20,12 @@ from tests.support.written import Registry
 __all__ = ["state"]
 
 
-def look(cpu: float) -> RunLook:
+def look(cpu: float = 0.0, numbers: tuple[int, ...] = (3, 5)) -> RunLook:
     stacks = [
         Stack(frames=[Frame(function=name, file="t.py", line=7)]) for name in ("reduce", "load")
     ]
     ranks = [
-        RankLook(rank=rank, pid=rank, state="S", stack=int(rank == 5), cpu=cpu) for rank in (3, 5)
+        RankLook(rank=rank, pid=rank, state="S", stack=int(rank == 5), cpu=cpu) for rank in numbers
     ]
     seen = LookReport(number=9, epoch=2, ranks=ranks, stacks=stacks)
     nodes = [

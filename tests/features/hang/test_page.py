@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from features.hang.wire import Frame, LookReport, NodeLook, RankLook, RunLook, Stack
 from launcher.state.state_dir import StateDir
 from launcher.ui.clerk import Keys
 from rendezvous.wire.question import QuestionCall
+from tests.features.hang.test_asks import look
 from tests.launcher.test_ui_prometheus import state_of, told
 from tests.support.exposition import value
 from tests.support.launching import launching
@@ -22,24 +22,14 @@ from tests.ui.test_asked import act, keys_of, registry, state
 __all__ = ["registry", "state"]
 
 
-def look() -> RunLook:
-    stacks = [
-        Stack(frames=[Frame(function=name, file="t.py", line=7)]) for name in ("reduce", "load")
-    ]
-    ranks = [RankLook(rank=rank, pid=rank, state="S", stack=int(rank == 5)) for rank in (3, 4, 5)]
-    seen = LookReport(number=9, epoch=2, ranks=ranks, stacks=stacks)
-    nodes = [
-        NodeLook(slot=0, node=2, hostname="gpu-9"),
-        NodeLook(slot=4, node=1, hostname="gpu-7", report=seen),
-    ]
-    return RunLook(number=9, epoch=2, over=True, nodes=nodes)
-
-
 async def test_a_look_is_asked_for_with_the_credential_that_may(
     registry: Registry, state: StateDir, tmp_path: Path
 ) -> None:
     at = f"/v1/runs/{RUN}"
-    registry.answers |= {f"POST {at}/looks": QuestionCall(number=9), f"GET {at}/looks": look()}
+    registry.answers |= {
+        f"POST {at}/looks": QuestionCall(number=9),
+        f"GET {at}/looks": look(numbers=(3, 4, 5)),
+    }
     keys = keys_of(state)
     async with page_door(tmp_path, keys=keys) as door:
         code, seen = await act(door, act="look")
@@ -88,9 +78,9 @@ def test_the_process_of_a_page_looks_and_holds_what_it_needs(tmp_path: Path) -> 
         with page_of(tmp_path / "s", "--ui-actions") as page:
             looker = page.looker()
             looker.wait("running")
-            look = looker.act(act="look")
-            assert look.status_code == 200, look.text
-            assert look.json()["sentence"]
+            shown = looker.act(act="look")
+            assert shown.status_code == 200, shown.text
+            assert shown.json()["sentence"]
             if test_process.CAN_READ_MEMORY:
                 held = test_process.credentials_held(page, looker, run)
                 assert held == {"read", "look", "admin"}

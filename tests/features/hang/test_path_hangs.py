@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.launching import Launched, launching, rdzv
+from tests.support.nightly import at_night
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.real_time, pytest.mark.timeout(120)]
@@ -56,9 +57,10 @@ def looked(launched: Launched, *options: str) -> dict[str, object]:
 
 @pytest.mark.faults
 @pytest.mark.torch
-def test_a_look_names_the_rank_that_all_wait_for(tmp_path: Path) -> None:
-    options = ("--nnodes", "2", "--nproc-per-node", "2")
-    command = ["torchrun", *train(tmp_path, "hangs")]
+@pytest.mark.parametrize("forked", [False, at_night(True)])
+def test_a_look_names_the_rank_that_all_wait_for(tmp_path: Path, forked: bool) -> None:
+    options = ("--nnodes", "2", "--nproc-per-node", "2", *["--warm", "on"] * forked)
+    command = [*["torchrun"] * (not forked), *train(tmp_path, "hangs")]
     with launching(tmp_path / "s", *options, command=command) as launched:
         until((tmp_path / "hangs").exists)
         found = looked(launched, "--again", "6")
@@ -74,8 +76,11 @@ def test_a_look_names_the_rank_that_all_wait_for(tmp_path: Path) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.faults
-def test_a_stall_ends_the_run_and_names_the_rank(tmp_path: Path) -> None:
-    options = ("--nnodes", "2", "--framework", "env", "--stall", "end", "--stall-timeout", "5")
+@pytest.mark.parametrize(
+    "how", [("--framework", "env"), pytest.param(("--warm", "on"), marks=pytest.mark.torch)]
+)
+def test_a_stall_ends_the_run_and_names_the_rank(tmp_path: Path, how: tuple[str, ...]) -> None:
+    options = ("--nnodes", "2", *how, "--stall", "end", "--stall-timeout", "5")
     with launching(tmp_path / "s", *options, command=train(tmp_path, "hangs")) as launched:
         outcome = launched.finish()
     assert outcome.code == 89, outcome.err

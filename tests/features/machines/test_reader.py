@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +16,7 @@ from features.machines import reader as module
 from features.machines.reader import MachineReader
 from features.machines.wire import GpuSample, MachineSample
 from tests.support import fake_drivers
+from tests.worker.evidence.test_look import control_group
 from worker.evidence.control_groups import MEMORY, limited_memory
 from worker.machine.gpus import Gpu, Gpus
 from worker.machine.groups import droppable_in
@@ -204,26 +203,6 @@ print(MachineReader(Path('/'), {}).read().model_dump_json())
 """
 
 
-@contextlib.contextmanager
-def control_group(limit: int) -> Iterator[Path]:
-    """A group of this machine with a limit of memory."""
-    top = Path("/sys/fs/cgroup")
-    first = top / MEMORY.name
-    folder = (first if first.is_dir() else top) / f"rdzvtest-machine-{os.getpid()}"
-    try:
-        folder.mkdir()
-    except OSError as error:
-        pytest.skip(f"no control group can be made: {error}")
-    try:
-        files = [folder / name for name in MEMORY.limit if (folder / name).exists()]
-        if not files:
-            pytest.skip("control groups here do not limit memory")
-        files[0].write_text(str(limit))
-        yield folder
-    finally:
-        folder.rmdir()
-
-
 @pytest.mark.parametrize(("high", "limit"), [("300", 300), ("max", 800), ("900", 800)])
 def test_what_a_group_may_use_without_being_held_back_is_its_limit(
     tmp_path: Path, high: str, limit: int
@@ -235,7 +214,7 @@ def test_what_a_group_may_use_without_being_held_back_is_its_limit(
 
 
 def test_a_real_limit_is_read_with_what_is_used_of_it() -> None:
-    with control_group(400 << 20) as folder:
+    with control_group(MEMORY, 400 << 20) as folder:
         argv = [sys.executable, "-c", EAT, str(folder)]
         done = subprocess.run(argv, capture_output=True, text=True, cwd=Path(__file__).parents[3])
     assert done.returncode == 0, done.stderr

@@ -42,7 +42,7 @@ _DEPARTS = "rendezvous.run.departures:departs"
 _DEPARTED_WELL = "rendezvous.run.departures:ended_well"
 _KNOWN, _STOP_AT = "rendezvous.run.departures:is_known", "rendezvous.run.departures:_stop_at"
 _STEP, _COUNT = "rendezvous.run.restarts:next_step", "rendezvous.run.restarts:_count"
-_WITHOUT, _GOES = "rendezvous.run.restarts:_without", "rendezvous.run.restarts:_goes"
+_GOES = "rendezvous.run.restarts:_goes"
 _HOPELESS, _BACKOFF = "rendezvous.run.restarts:_hopeless", "rendezvous.run.restarts:_backoff"
 _WHY_NOT, _REFILL = "rendezvous.run.replacing:why_not", "rendezvous.run.replacing:refill"
 
