@@ -45,7 +45,6 @@ TENANTS = {"team": "team-", "other team": "team2-", "former team": "former-", "s
 """Their prefixes, by name."""
 KEPT = [(one, one.query and one.query.load()()) for one in PUBLISHED]
 """What features publish, each with the query of a reader who knows nothing."""
-"""What features ask."""
 MESSAGES = {topic.path: stored(topic.message) for topic, _ in KEPT} | {
     topic.name: stored(topic.answer) | {"number": QUESTION} for topic in ASKED
 }

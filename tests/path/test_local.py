@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -68,31 +67,6 @@ def test_every_node_gets_one_table_its_own_rank_and_the_words_of_command(tmp_pat
     assert not any(name in s for s in seen for name in ("RDZV_JOIN", "RDZV_JOIN_FILE", "RANK"))
     for rank in range(3):
         assert (folder / f"argv-{rank}").read_text().split("\0")[:-1] == words
-
-
-MEANWHILE = """
-import os, sys, time
-if os.environ["RANK"] != "1":
-    time.sleep(60)
-frame = '  File "/opt/train.py", line 8, in main\\n    go()'
-print(f"Traceback (most recent call last):\\n{frame}", file=sys.stderr, flush=True)
-time.sleep(0.05)
-print("Epoch: [0]  loss: 0.5", flush=True)
-time.sleep(0.05)
-print("KeyError: 'labels'", file=sys.stderr, flush=True)
-sys.exit(1)
-"""
-
-
-@pytest.mark.faults
-def test_what_a_rank_prints_beside_its_traceback_is_not_of_it(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(MEANWHILE)
-    options = ("--nnodes", "1", "--nproc-per-node", "2", "--framework", "env")
-    outcome = launch(tmp_path / "s", *options, command=[sys.executable, str(tmp_path / "train.py")])
-    assert outcome.code == 1, outcome.err
-    told = result(tmp_path / "s")
-    assert (told["cause"], told["rank"], told["certain"]) == ("exception", 1, True)
-    assert "KeyError: 'labels' (train.py:8 in main)" in str(told["message"])
 
 
 @pytest.mark.faults

@@ -28,10 +28,10 @@ async def goes(served: Served, ends: float | None = None) -> LiveRun:
     return served.host(DEMO)
 
 
-async def quiet(served: Served, seconds: float | None = 120.0) -> None:
-    """Nothing moves on any node, or something does again on the first one."""
+async def quiet(served: Served, seconds: float = 120.0) -> None:
+    """Nothing moves on any node."""
     host = served.host(DEMO)
-    for slot in (0, 1) if seconds is not None else (0,):
+    for slot in (0, 1):
         report = QuietReport(epoch=1, seconds=seconds)
         host.store(QUIET).receive(Received(host.run, slot, 1, report, host.now()))
     await sweeps(served)
@@ -67,12 +67,12 @@ async def answer(served: Served, host: LiveRun, *ranks: list[One]) -> bool:
     return question is not None
 
 
-async def two_looks(served: Served, host: LiveRun, last: list[One] | None = None) -> None:
+async def two_looks(served: Served, host: LiveRun) -> None:
     """Both are answered, 10 s apart."""
     assert await answer(served, host, WAITS, LATE)
     assert not await answer(served, host, WAITS, LATE)
     await passes(served, 10.0)
-    assert await answer(served, host, WAITS, last or LATE)
+    assert await answer(served, host, WAITS, LATE)
 
 
 def found(served: Served) -> list[str]:

@@ -104,24 +104,6 @@ def test_an_early_silence_is_judged_when_every_node_says_so_and_not_said_again()
     assert len([one for one in run.drive.outcomes if not one.usual]) == said
 
 
-def test_one_node_that_moves_is_enough_not_to_say_it() -> None:
-    run = running(3)
-    run.quiet(0, 1, early=True)
-    assert all(
-        one.usual for one in run.drive.outcomes if "quiet" in one.reason or "moved" in one.reason
-    )
-    assert run.status().silence == ""
-
-
-def test_what_a_node_says_again_changes_nothing() -> None:
-    run = running()
-    run.quiet(0)
-    said = len(run.drive.outcomes)
-    run.quiet(0)
-    run.quiet(1, seconds=None)
-    assert len(run.drive.outcomes) == said
-
-
 def test_nodes_that_have_ended_are_not_asked_and_of_a_led_run_only_the_first_one() -> None:
     run = running(3)
     run.drive.exit(2, 0)
