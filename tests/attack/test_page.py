@@ -94,7 +94,9 @@ async def test_a_link_on_another_page_opens_the_page_and_shows_nothing_of_a_run(
 def hostile_run(root: Path) -> StateDir:
     """A run whose nodes say what they should not."""
     state = kept_run(root, **{"node-0": f"{HOSTILE}\n" * 3})
-    said = dict.fromkeys(("hostname", "address", "detail", "problem", "progress"), HOSTILE)
+    said: dict[str, Any] = dict.fromkeys(
+        ("hostname", "address", "detail", "problem", "progress"), HOSTILE
+    )
     row = slot(0, its=NodeState.RUNNING, state=SlotState.RUNNING, node=0, **said)
     said = dict.fromkeys(("reason", "trouble", "stall"), HOSTILE)
     stands = status(row, phase=Phase.RUNNING, epoch=1, min_nodes=1, max_nodes=1, **said)

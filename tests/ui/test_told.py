@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -38,16 +37,15 @@ def made() -> Told:
     return Told(FACTS, FIRST, "reading")
 
 
-slot = partial(drive.slot, state=SlotState.RUNNING)
-status = partial(
-    drive.status,
-    phase=Phase.RUNNING,
-    epoch=1,
-    reason="running",
-    min_nodes=2,
-    max_nodes=2,
-    elapsed_seconds=1.0,
-)
+def slot(number: int, **known: Any) -> SlotStatus:
+    usual: dict[str, Any] = {"state": SlotState.RUNNING}
+    return drive.slot(number, **usual | known)
+
+
+def status(*slots: SlotStatus, **known: Any) -> RunStatus:
+    usual: dict[str, Any] = {"phase": Phase.RUNNING, "epoch": 1, "reason": "running"}
+    usual |= {"min_nodes": 2, "max_nodes": 2, "elapsed_seconds": 1.0}
+    return drive.status(*slots, **usual | known)
 
 
 def event(number: int, **known: Any) -> EventLine:
