@@ -9,7 +9,6 @@ import shlex
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -203,68 +202,11 @@ def test_workers_that_ignore_sigterm_are_killed_after_the_grace_or_at_once(
     assert all(map(is_gone, workers))
 
 
-def test_workers_whose_place_others_take_die_with_a_killed_agent(keep: Keep) -> None:
-    kept = keep(*TWO_THAT_IGNORE_TERM, grace=3600)
-    workers = [int(kept.read_line().split()[1]) for _ in range(2)]
-    kept.told()
-    kept.lifeline.send(may_run(60.0))
-    with pytest.raises(subprocess.TimeoutExpired):  # it is no order to end
-        kept.process.wait(0.3)
-    kept.lifeline.close()
-    assert kept.process.wait(30) == 137
-    assert all(map(is_gone, workers))
-
-
-def test_an_agent_that_is_killed_while_it_stops_such_workers_ends_their_grace(keep: Keep) -> None:
-    kept = keep(*TWO_THAT_IGNORE_TERM, grace=3600)
-    for _ in range(2):
-        kept.read_line()
-    kept.lifeline.send(may_run(60.0))
-    kept.lifeline.send(b"T")
-    with pytest.raises(subprocess.TimeoutExpired):
-        kept.process.wait(0.3)
-    kept.lifeline.close()
-    assert kept.process.wait(30) == 143
-
-
-def test_what_an_agent_that_stands_still_has_started_is_killed_in_time(keep: Keep) -> None:
-    """Unless it says that it may run for longer."""
-    kept = keep(*TWO_THAT_IGNORE_TERM, grace=3600)
-    workers = [int(kept.read_line().split()[1]) for _ in range(2)]
-    kept.lifeline.send(may_run(0.1) + may_run(1))
-    kept.lifeline.send(may_run(3600))
-    with pytest.raises(subprocess.TimeoutExpired):
-        kept.process.wait(1.1)
-    kept.lifeline.send(may_run(0.1))
-    assert kept.process.wait(30) == 137
-    assert all(map(is_gone, workers))
-
-
 def test_what_an_agent_that_stood_still_starts_too_late_is_not_started(keep: Keep) -> None:
     kept = keep("echo", "runs", said=may_run(-0.01))
     code, out, err = kept.result()
     assert (code, out, kept.told()) == (137, "", [])
     assert err == "rdzv: 'echo' is not started: another node may have this one's place\n"
-
-
-def test_what_may_run_is_known_from_the_first(keep: Keep) -> None:
-    """A keeper that is slow to start it may not start it at all: then it is given longer."""
-    for seconds in (0.25, 1, 4, 16):
-        kept = keep("sleep", "99", grace=3600, said=may_run(seconds))
-        assert kept.process.wait(30) == 137
-        if told := kept.told():
-            break
-    started, ended = told
-    assert ended == "ended -9"
-    assert is_gone(int(started.removeprefix("started ")))
-
-
-def test_a_grace_ends_with_the_time_that_is_left(keep: Keep) -> None:
-    kept = keep(*TWO_THAT_IGNORE_TERM, grace=3600)
-    for _ in range(2):
-        kept.read_line()
-    kept.lifeline.send(may_run(0.5) + b"T")
-    assert kept.process.wait(30) == 143
 
 
 LIKE_TORCHRUN = [*PYTHON, str(PROGRAMS / "torchrun_like.py")]
@@ -303,23 +245,6 @@ def test_who_lost_its_launcher_below_a_living_shell_is_told_soon(keep: Keep) -> 
     assert (set(told), last) == ({"worker SIGTERM", "child SIGTERM"}, "end")
 
 
-def test_what_a_program_that_ends_itself_leaves_behind_is_told(keep: Keep) -> None:
-    """It had a rank that failed, and a helper in a session of its own."""
-    script = "trap 'exit 7' USR1; setsid sleep 60 & echo ready; wait"
-    kept = keep("sh", "-c", script, grace=50)
-    assert kept.read_line() == "ready"
-    kept.lifeline.send(b"L")
-    kept.process.send_signal(signal.SIGUSR1)
-    assert kept.result()[0] == 7
-
-
-@pytest.mark.real_time
-def test_a_program_that_does_not_end_itself_is_killed_after_the_grace(keep: Keep) -> None:
-    kept = keep("sleep", "60", grace=0.1)
-    kept.lifeline.send(b"L")
-    assert kept.process.wait(30) == 137
-
-
 STOPPED_RANK = """
 import os, signal, subprocess, sys
 if len(sys.argv) > 1:
@@ -331,110 +256,16 @@ rank = subprocess.Popen([sys.executable, "-IS", __file__, "rank"], env=own, star
 signal.signal(signal.SIGTERM, lambda *_: rank.terminate())
 os.waitid(os.P_PID, rank.pid, os.WSTOPPED)
 os.write(1, b"stopped\\n")
-if os.environ["HOW"] == "ends itself":
-    rank.terminate()
 os._exit(-rank.wait())
 """
 
 
-@pytest.mark.parametrize(("how", "word"), [("ends itself", b"L"), ("is told", b"T")])
-def test_a_stopped_rank_is_woken_to_heed_its_launchers_sigterm(
-    keep: Keep, tmp_path: Path, how: str, word: bytes
-) -> None:
+def test_a_stopped_rank_is_woken_to_heed_its_launchers_sigterm(keep: Keep, tmp_path: Path) -> None:
     (tmp_path / "launcher").write_text(STOPPED_RANK)
-    kept = keep(*PYTHON, str(tmp_path / "launcher"), env={**os.environ, "HOW": how}, grace=50)
+    kept = keep(*PYTHON, str(tmp_path / "launcher"), grace=50)
     assert kept.read_line() == "stopped"
-    kept.lifeline.send(word)
+    kept.lifeline.send(b"T")
     assert kept.result()[0] == signal.SIGTERM
-
-
-LAUNCHER = """
-import os, signal, subprocess, sys, time
-depth, name = int(sys.argv[1]), sys.argv[2]
-def told(*_):
-    os.write(1, b"%d told\\n" % depth)
-    os._exit(0)
-if depth:
-    signal.signal(signal.SIGTERM, told)
-os.write(1, b"%d\\n" % depth)
-while depth == 2:
-    time.sleep(0.1)
-deeper, is_rank = [sys.executable, "-IS", __file__, str(depth + 1), name], depth == 1
-own = {**os.environ, name: "r"} if is_rank else None
-subprocess.Popen(deeper, env=own, start_new_session=is_rank).wait()
-"""
-
-
-@pytest.mark.real_time
-@pytest.mark.parametrize("inherited", [{}, {"PMI_RANK": "0"}])
-def test_a_torchrun_below_a_script_that_has_ended_is_told_and_its_ranks(
-    keep: Keep, tmp_path: Path, inherited: dict[str, str]
-) -> None:
-    """Also in a job that has a rank itself, as srun gives one."""
-    (tmp_path / "launcher").write_text(LAUNCHER)
-    words = [*PYTHON, str(tmp_path / "launcher"), "0", "TORCHELASTIC_RUN_ID"]
-    kept = keep(*words, env={**os.environ, **inherited}, grace=30)
-    assert [kept.read_line() for _ in range(3)] == ["0", "1", "2"]
-    kept.lifeline.send(b"T")
-    assert sorted(kept.result()[1].splitlines()) == ["1 told", "2 told"]
-
-
-TELLS_ITS_RANKS = """
-import os, signal, subprocess, sys, time
-name, *ranks = sys.argv[1:]
-def tell(*_):
-    os.write(1, f"{name} told\\n".encode())
-    for rank in started:
-        rank.terminate()
-        rank.wait()
-    os._exit(0)
-signal.signal(signal.SIGTERM, tell)
-started = [subprocess.Popen([sys.executable, "-IS", __file__, rank]) for rank in ranks]
-os.write(1, f"{name}\\n".encode())
-time.sleep(60)
-"""
-
-
-def test_what_would_tell_its_ranks_once_more_is_killed(keep: Keep, tmp_path: Path) -> None:
-    (tmp_path / "deepspeed/launcher").mkdir(parents=True)
-    (tmp_path / "deepspeed/launcher/launch.py").write_text(TELLS_ITS_RANKS)
-    words = [sys.executable, "-m", "deepspeed.launcher.launch", "launcher", "1", "2"]
-    kept = keep(*words, grace=30, env={**os.environ, "PYTHONPATH": str(tmp_path)})
-    assert {kept.read_line() for _ in range(3)} == {"launcher", "1", "2"}
-    kept.lifeline.send(b"T")
-    assert sorted(kept.result()[1].splitlines()) == ["1 told", "2 told"]
-
-
-LOOKS_WHO_IS_TOLD = """
-import os, signal, subprocess, sys, time
-name, *ranks = sys.argv[1:]
-def look(*_):
-    for rank in started:
-        status = dict(line.split(":", 1) for line in open(f"/proc/{rank.pid}/status"))
-        pending = int(status["ShdPnd"], 16) >> signal.SIGTERM - 1 & 1
-        os.write(1, (rank.args[-1] + " not" * (not pending) + " told before\\n").encode())
-    os._exit(0)
-command = [sys.executable, "-IS", __file__]
-if ranks:
-    signal.signal(signal.SIGTERM, lambda *_: None)
-    signal.signal(signal.SIGCONT, look)
-    started = [subprocess.Popen([*command, rank], stdin=subprocess.PIPE) for rank in ranks]
-else:
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-os.write(1, f"{name}\\n".encode())
-time.sleep(60) if ranks else sys.stdin.read()
-"""
-
-
-def test_what_must_not_tell_its_ranks_is_held_until_they_are_told(
-    keep: Keep, tmp_path: Path
-) -> None:
-    """A stand-in for horovodrun looks when it may go on; its ranks keep the signal pending."""
-    (tmp_path / "horovodrun").write_text(LOOKS_WHO_IS_TOLD)
-    kept = keep(sys.executable, str(tmp_path / "horovodrun"), "launcher", "1", "2", grace=30)
-    assert {kept.read_line() for _ in range(3)} == {"launcher", "1", "2"}
-    kept.lifeline.send(b"T")
-    assert kept.result()[1].splitlines() == ["1 told before", "2 told before"]
 
 
 COUNTING = [*PYTHON, str(PROGRAMS / "counting.py")]
@@ -451,15 +282,6 @@ def test_a_rank_of_a_rank_is_told_once_by_that_or_by_the_keeper(
     assert {kept.read_line(), kept.read_line()} == {"first", "second"}
     kept.lifeline.send(b"T")
     assert kept.result()[1].splitlines() == ["first told 1", "second told 1"]
-
-
-@pytest.mark.parametrize("wrapper", [["timeout", "100"], ["runuser", "-u", "root", "--"]])
-@pytest.mark.skipif(os.geteuid() != 0, reason="runuser needs root")
-def test_what_runs_one_command_leaves_it_at_one_sigterm(keep: Keep, wrapper: list[str]) -> None:
-    kept = keep(*wrapper, *COUNTING, "one", "0.5", "", grace=30)
-    assert kept.read_line() == "one"
-    kept.lifeline.send(b"T")
-    assert kept.result()[1] == "one told 1\n"
 
 
 def test_what_is_born_while_its_parent_is_told_is_told_once(keep: Keep) -> None:
@@ -756,16 +578,34 @@ def test_what_sigkill_does_not_end_is_killed_again_and_named(
     assert words.endswith(": 50 (state S)\n")
 
 
-def test_where_another_may_take_its_place_the_time_that_is_left_ends_any_wait(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("first", "later", "at"),
+    [
+        # Where another may take its place, the time that is left ends any wait: what was said last.
+        (b"F1009000;F1003000;", (), 3),
+        (b"F1009000;F1003000;", (b"T",), 3),
+        (b"F1009000;F1003000;", (b"L",), 3),
+        (b"F1001500;", (b"F1003000;",), 3),
+        # Then an agent that is gone ends any wait, and any grace.
+        (b"F1060000;", (b"",), 1),
+        (b"F1060000;", (b"T", b""), 2),
+        # What does not end itself has the grace, which may be cut short.
+        (b"", (b"L",), 9),
+        (b"", (b"T", b"K"), 2),
+    ],
+)
+def test_when_a_program_that_does_not_end_is_killed(
+    monkeypatch: pytest.MonkeyPatch, first: bytes, later: tuple[bytes, ...], at: float
 ) -> None:
-    for word in (b"T", b"L"):
-        one = Played(monkeypatch, grace=8.0)
-        one.says(b"F1009000;F1003000;")
-        one.dies = {(MAIN, KILL): 0.0}
-        assert one.at(1, one.says, word).run() == 137
-        assert one.sent(KILL) == [(3, MAIN, KILL)]
-        assert bool(one.sent(TERM)) == (word == b"T")
+    one = Played(monkeypatch, grace=8.0)
+    if first:
+        one.says(first)
+    for second, word in enumerate(later, 1):
+        one.at(second, one.says, word)
+    one.dies = {(MAIN, KILL): 0.0}
+    assert one.run() == 137
+    assert one.sent(KILL) == [(at, MAIN, KILL)]
+    assert [sent for _, _, sent in one.sent(TERM)] == [TERM] * (b"T" in later)
 
 
 def test_a_program_that_has_no_agent_any_more_is_started_and_told_to_end(
