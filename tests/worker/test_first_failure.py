@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from functools import partial
@@ -84,22 +83,6 @@ async def test_the_first_failure_is_told_with_its_rank_and_when_it_was(
     ending = await program.wait()
     assert (ending.exit_code, ending.first_failure) == (1, warned)
     assert begun <= warned.ended_at == ending.began_to_fail_at <= noticed
-
-
-async def test_the_end_of_the_main_process_is_told_before_what_it_started_has_ended(
-    start: Start,
-) -> None:
-    program = await start("sh", "-c", "(trap '' TERM; sleep 60) & exit 3", grace=3600)
-    told = asyncio.Event()
-    program.changed = told.set
-    await asyncio.wait_for(told.wait(), 30)
-    assert program.main_ended is not None
-    assert program.main_ended[0] == 3
-    ending = asyncio.ensure_future(program.wait())
-    await asyncio.sleep(0)
-    assert not ending.done()
-    program.kill_now()
-    assert (await ending).exit_code == 3
 
 
 @pytest.mark.parametrize(("is_stopped", "code"), [(True, None), (False, 6)])

@@ -10,77 +10,29 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rendezvous.compat import timeout
-from rendezvous.wire.errors import RdzvError, RunError, UsageError
 from tests.support.waiting import soon
 from tests.worker.programs.started import (
     PROGRAMS,
-    PYTHON,
     TWO_THAT_IGNORE_TERM,
     Recording,
     Start,
     is_dead,
     is_gone,
-    until_there,
 )
 from worker.program import output as output_module
-from worker.program import process as process_module
 from worker.program import process_table
 from worker.program.process import Program, end_descendants, reap_orphans
-
-ONE_THAT_STARTS_ANOTHER_ON_TERM = """
-import os, signal, subprocess, time
-def told(*_):
-    os.write(1, b"pid %d\\n" % subprocess.Popen(["sleep", "300"]).pid)
-    os._exit(0)
-signal.signal(signal.SIGTERM, told)
-os.write(1, b"ready\\n")  # the signal may come before a print returns, which is not entered twice
-time.sleep(300)
-"""
 
 
 def is_stopped(pid: int) -> bool:
     found = process_table.read_process(pid)
     return found is not None and found.state == "T"
-
-
-@pytest.mark.parametrize(
-    ("argument", "error", "words"),
-    [
-        ("x\0", UsageError, "null byte"),
-        ("x" * 3_000_000, RunError, "Argument list too long"),
-    ],
-)
-async def test_what_no_process_can_be_started_of_is_an_error(
-    argument: str, error: type[RdzvError], words: str
-) -> None:
-    with pytest.raises(error, match=words) as caught:
-        await Program.start(["true", argument], {}, grace_seconds=1, output=Recording())
-    assert bool(caught.value.hint) == (error is RunError)
-
-
-async def test_the_program_runs_in_our_folder_with_its_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    output = Recording()
-    environment = {"PATH": os.environ["PATH"], "NAME": "a value"}
-    command = ["sh", "-c", "pwd; env; kill -KILL $$"]
-    program = await Program.start(command, environment, grace_seconds=1, output=output)
-    ending = await program.wait()
-    assert (ending.exit_code, ending.was_told) == (137, False)
-    assert set(output.of("stdout").decode().splitlines()) == {
-        str(tmp_path),
-        f"PWD={tmp_path}",
-        *(f"{name}={value}" for name, value in environment.items()),
-    }
 
 
 @pytest.mark.real_time
@@ -97,61 +49,6 @@ async def test_output_arrives_unchanged_while_the_program_runs_and_its_input_is_
     with open(f"/proc/{program.main_pid}/fd/1", "wb"):
         await program.stop()
     assert caplog.records == []  # it is not for our own output that it waited
-
-
-@pytest.mark.parametrize(
-    ("ask", "code"), [(lambda it: it.signal(signal.SIGUSR1), 138), (Program.stop, 143)]
-)
-async def test_what_a_program_is_told_before_it_runs_reaches_it(
-    start: Start, ask: Callable[[Program], object], code: int
-) -> None:
-    program = await start("sleep", "60")
-    assert program.main_pid is None
-    if asyncio.iscoroutine(stopping := ask(program)):
-        await stopping
-    assert (await program.wait()).exit_code == code
-
-
-async def test_keeper_and_program_have_a_session_each_and_only_some_signals_are_passed_on(
-    start: Start,
-) -> None:
-    program = await start("sleep", "60")
-    with pytest.raises(ValueError, match="signal 9 is not passed on to programs"):
-        program.signal(signal.SIGKILL)
-    await soon(lambda: program.main_pid is not None)
-    pids = (0, program.pid, program.main_pid or 0)
-    await soon(lambda: len({os.getsid(pid) for pid in pids}) == 3)
-    ending = await program.stop()
-    assert (ending.exit_code, ending.was_told) == (143, True)
-
-
-async def test_a_child_born_while_its_parent_is_told_to_stop_is_told_so_too(start: Start) -> None:
-    output = Recording()
-    program = await start(*PYTHON, "-c", ONE_THAT_STARTS_ANOTHER_ON_TERM, grace=50, output=output)
-    await soon(lambda: b"ready" in output.of("stdout"))
-    await asyncio.wait_for(program.stop(), 20)
-    assert [is_gone(pid) for pid in output.pids()] == [True]
-
-
-async def test_kill_now_cuts_the_grace_of_a_stop_short(start: Start) -> None:
-    output = Recording()
-    program = await start(*TWO_THAT_IGNORE_TERM, grace=3600, output=output)
-    await soon(lambda: len(output.pids()) == 2)
-    stopping = asyncio.create_task(program.stop())
-    await soon(lambda: is_gone(program.main_pid or 0))
-    program.kill_now()
-    assert (await stopping).exit_code == 143
-    assert [is_gone(pid) for pid in output.pids()] == [True, True]
-
-
-async def test_what_may_run_for_so_long_goes_on_and_is_stopped_as_any(start: Start) -> None:
-    output = Recording()
-    program = await start(*TWO_THAT_IGNORE_TERM, grace=0.3, output=output)
-    program.may_run(time.monotonic() + 60)
-    await soon(lambda: len(output.pids()) == 2)
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(program.wait(), 0.3)
-    assert (await program.stop()).exit_code == 143
 
 
 @pytest.mark.parametrize(("seconds", "said"), [(60.0, b"runs\n"), (-0.01, b"")])
@@ -177,34 +74,6 @@ async def test_a_keeper_that_somebody_stopped_still_stops_its_program(start: Sta
     assert (ending.exit_code, is_gone(program.main_pid or 0)) == (143, True)
 
 
-@pytest.mark.real_time
-async def test_a_keeper_that_does_not_answer_is_done_without(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(process_module, "_STUCK_SECONDS", 0.1)
-    code = "import signal, time; signal.signal(15, signal.SIG_IGN); print('ready', flush=True);"
-    output = Recording()
-    program = await start(*PYTHON, "-c", code + "time.sleep(60)", grace=0.3, output=output)
-    await soon(lambda: output.of("stdout") == b"ready\n")
-    with monkeypatch.context() as patch:
-        # Stopped as soon as it is told: its grace is short.
-        patch.setattr(process_table, "read_process", lambda _: os.kill(program.pid, signal.SIGSTOP))
-        stopping = asyncio.create_task(program.stop())
-        await asyncio.sleep(0)
-    ending = await asyncio.wait_for(stopping, 30)
-    assert (ending.exit_code, ending.keeper_signal) == (137, signal.SIGKILL)
-    await soon(lambda: is_dead(program.main_pid or 0))
-
-
-async def test_a_cancelled_wait_leaves_the_program_running(start: Start, tmp_path: Path) -> None:
-    program = await start("sh", "-c", until_there(tmp_path / "end", "exit 4"))
-    with pytest.raises(TimeoutError):
-        async with timeout(0.05):
-            await program.wait()
-    (tmp_path / "end").touch()
-    assert (await program.wait()).exit_code == 4
-
-
 async def test_no_file_or_thread_is_left_after_a_program(start: Start) -> None:
     def held() -> set[str | threading.Thread]:
         outputs = [thread for thread in threading.enumerate() if thread.name == "output"]
@@ -214,15 +83,6 @@ async def test_no_file_or_thread_is_left_after_a_program(start: Start) -> None:
     before = held()
     await (await start("sh", "-c", "sleep 0.1 & wait; exit 3")).wait()
     assert held() <= before  # what another test has left may be closed meanwhile
-
-
-async def test_what_a_program_left_running_is_in_its_ending(start: Start) -> None:
-    ending = await (await start("sh", "-c", "sleep 60 & exit 0")).wait()
-    assert ending.exit_code == 0
-    assert ending.left is not None
-    ((pid, age, command),) = ending.left.named
-    assert (ending.left.count, command, is_gone(pid)) == (1, "sleep", True)
-    assert 0 <= age < 60
 
 
 # --- whatever ends first, nothing is left, and no child's end is lost -----------------------------
