@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -32,21 +31,19 @@ while not os.path.exists(sys.argv[1]):
 # The starter, which waits long for the rest of a line: a busy machine may stop who writes it.
 PATIENT = "import sys; from worker.programs import processes; processes._IDLE_SECONDS = 60; "
 PATIENT += "sys.exit(processes.main(sys.argv[1:]))"
-FAILED_FIRST = "failed first, with {}; ending the others of this node\n"
 
 
 def start(
     *command: str,
     rank: int = 0,
     processes: int = 2,
-    grace: float = 20,
     options: tuple[str, ...] = (),
     starter: tuple[str, ...] = ("-I", "-S", f"{PROGRAMS}/processes.py"),
     **environ: str,
 ) -> subprocess.Popen[str]:
     """The starter of a command's processes."""
     own = ["--rank", str(rank), "--processes", str(processes), "--world", "5", "--node", "1"]
-    argv = [sys.executable, *starter, *own, "--grace", str(grace), *options, "--", *command]
+    argv = [sys.executable, *starter, *own, "--grace", "20", *options, "--", *command]
     env, pipe = {"PATH": os.environ["PATH"], **environ}, subprocess.PIPE
     return subprocess.Popen(argv, env=env, stdout=pipe, stderr=pipe, text=True, bufsize=1)
 
@@ -100,17 +97,6 @@ def test_lines_of_two_processes_stay_whole_however_they_are_written() -> None:
     assert (code, lines, sorted(err.splitlines())) == (0, expected, expected)
 
 
-def test_an_unfinished_line_is_shown_before_its_process_goes_on(tmp_path: Path) -> None:
-    """A progress bar, or a question."""
-    end = tmp_path / "end"
-    script = "print('ready', end='', flush=True)" + WAIT + "os.write(1, b'last')"
-    process = start(*python(script), str(end), processes=1)
-    assert process.stdout is not None
-    assert process.stdout.read(5) == "ready"
-    end.touch()
-    assert ended(process) == (0, ["last"], "")
-
-
 # ---- how it ends --------------------------------------------------------------------------------
 
 
@@ -122,45 +108,9 @@ def test_when_one_process_fails_the_others_are_ended_and_its_code_is_the_code(
     end: str, code: int, said: str
 ) -> None:
     script = f"import os, sys, signal\nif os.environ['RANK'] == '1':\n  {end}\nsignal.pause()\n"
-    first = "rdzv: process 1 (local rank 1) " + FAILED_FIRST.format(said)
-    assert ended(start(*python(script))) == (code, [], first)
-
-
-@pytest.mark.real_time
-@pytest.mark.parametrize("one_fails", [True, False])
-def test_who_does_not_end_within_the_grace_is_killed_and_has_not_failed(
-    tmp_path: Path, one_fails: bool
-) -> None:
-    script = "import os, signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-    script += "print('ready', flush=True)\nwhile os.environ['RANK'] == '0':\n  signal.pause()\n"
-    script += WAIT + "sys.exit(3)\n"
-    process = start(*python(script), str(tmp_path / "end"), grace=0.2)
-    assert read(process, 2) == ["ready\n", "ready\n"]
-    if one_fails:
-        (tmp_path / "end").touch()
-    else:
-        process.terminate()
-    code, _, err = ended(process)
-    said = "rdzv: process 1 (local rank 1) " + FAILED_FIRST.format("exit code 3")
-    assert (code, err) == ((3, said) if one_fails else (128 + signal.SIGKILL, ""))
-
-
-def test_who_fails_while_another_failure_is_not_seen_yet_changes_nothing(tmp_path: Path) -> None:
-    """The starter is stopped meanwhile, finds two dead, and signals before it has looked."""
-    script = "import os, sys, signal\nprint(os.getpid(), flush=True)\n"
-    script += "if os.environ['LOCAL_RANK'] == '2':\n  signal.pause()\n" + WAIT + "sys.exit(3)\n"
-    end = tmp_path / "end"
-    process = start(*python(script), str(end), processes=3)
-    ranks = [psutil.Process(int(line)) for line in read(process, 3)]
-    starter = psutil.Process(process.pid)
-    starter.suspend()
-    until(lambda: starter.status() == psutil.STATUS_STOPPED)
-    end.touch()
-    until(lambda: [rank.status() for rank in ranks].count(psutil.STATUS_ZOMBIE) == 2)
-    starter.resume()
-    first = "rdzv: process 0 (local rank 0) " + FAILED_FIRST.format("exit code 3")
-    assert ended(process) == (3, [], first)
-    assert not any(rank.is_running() for rank in ranks)
+    first = f"rdzv: process 1 (local rank 1) failed first, with {said}"
+    told = f"{first}; ending the others of this node\n"
+    assert ended(start(*python(script))) == (code, [], told)
 
 
 def test_how_those_ended_who_were_told_to_can_be_seen_until_the_last_has(tmp_path: Path) -> None:
@@ -188,15 +138,6 @@ def test_how_those_ended_who_were_told_to_can_be_seen_until_the_last_has(tmp_pat
 def test_a_program_that_cannot_be_started_is_named(program: str, code: int, why: str) -> None:
     said = f"rdzv: {program!r} cannot be started: {why}\n"
     assert ended(start(program)) == (code, [], said)
-
-
-def test_a_users_signal_reaches_every_process() -> None:
-    script = "import signal, sys\nsignal.signal(signal.SIGUSR1, lambda *_: sys.exit(0))\n"
-    script += "print('ready', flush=True)\nwhile True:\n  signal.pause()\n"
-    process = start(*python(script))
-    assert read(process, 2) == ["ready\n", "ready\n"]
-    process.send_signal(signal.SIGUSR1)
-    assert ended(process) == (0, [], "")
 
 
 # ---- horovod's store ----------------------------------------------------------------------------

@@ -340,79 +340,33 @@ def test_the_store_is_asked_to_listen_before_the_node_is_armed_and_no_order_ends
     assert [*tmp_path.iterdir()] == []
 
 
-@pytest.mark.parametrize(
-    ("code", "nodes", "waits"), [(0, "3", True), (1, "3", False), (0, "1", False)]
-)
-def test_other_nodes_are_waited_for_where_this_one_has_ended_well(
-    monkeypatch: pytest.MonkeyPatch, code: int, nodes: str, waits: bool
+def test_what_is_forked_begins_when_all_are_there_without_the_files_of_who_forked_it(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked: list[Any] = []
-    monkeypatch.setattr(
-        starter, "await_all_ended", lambda *given, **how: asked.append((given, how))
-    )
-    environ = {"NNODES": nodes, "MASTER_ADDR": "10.0.0.4", "MASTER_PORT": "29501"}
-    processes: Any = SimpleNamespace(is_told=False)
-    starter.await_others(processes, code, environ, serves=True)
-    assert len(asked) == waits
-    if waits:
-        [(given, how)] = asked
-        assert (given, how["serves"], how["goes_on"]()) == (("10.0.0.4", 29_501, 3), True, True)
-        processes.is_told = True
-        assert not how["goes_on"]()
-
-
-def test_each_process_has_a_file_for_its_error_and_what_is_its_own(tmp_path: Path) -> None:
-    ranks = [{"RANK": "14", "X": "\xc3\xa9"}, {"RANK": "15"}]
-    words, environs = starter.ranks_of(
-        {"words": ["\xff"], "ranks": ranks}, {"A": "1"}, f"{tmp_path}"
-    )
-    assert words == [os.fsdecode(b"\xff")]
-    files = [f"{tmp_path}/{number}/error.json" for number in (14, 15)]
-    assert [each.pop("TORCHELASTIC_ERROR_FILE") for each in environs] == files
-    assert environs == [{"A": "1", "RANK": "14", "X": "é"}, {"A": "1", "RANK": "15"}]
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["14", "15"]
-
-
-@pytest.mark.parametrize("pid", [0, 71])
-def test_a_process_is_forked_with_its_signals_held_until_it_has_handlers(
-    monkeypatch: pytest.MonkeyPatch, pid: int
-) -> None:
-    """It begins when all are there, without the files of who forked it."""
+    """Its signals are held until it has handlers; for who forked it see `test_processes_course`."""
     done: list[Any] = []
     environs = [{"RANK": "14"}, {"RANK": "15"}]
     kept: Any = SimpleNamespace(let_go=lambda: done.append("store"))
     forked = starter.ForkedProcesses(["t.py"], environs, {1: 2}, kept)
-    files = [*forked._all_forked, *forked._wake]
+    waits, holds, *wake = *forked._all_forked, *forked._wake
 
     def becomes(*given: Any) -> None:
         done.append(given[:3])
         given[3]()
         raise Over
 
-    fake = {
-        **vars(os),
-        "fork": lambda: pid,
-        "setsid": lambda: done.append("leads"),
-    }
+    fake = {**vars(os), "fork": lambda: 0, "setsid": lambda: done.append("leads")}
     fake |= {"close": lambda fd: done.append(("close", fd)), "read": lambda fd, n: done.append(fd)}
     monkeypatch.setattr(starter, "os", SimpleNamespace(**fake))
     monkeypatch.setattr(starter, "become", becomes)
     monkeypatch.setattr(signal, "pthread_sigmask", lambda how, mask: done.append((how, len(mask))))
-    held = (signal.SIG_BLOCK, len(signal.valid_signals()))
-    waits, holds, *wake = files
-    if pid == 0:
-        with pytest.raises(Over):
-            forked._start(1)
-        closed = [("close", fd) for fd in (waits, *wake)]
-        own = (["t.py"], environs[1], {1: 2})
-        assert done == [held, "leads", own, ("close", holds), waits, *closed, "store"]
-    else:
+    with pytest.raises(Over):
         forked._start(1)
-        forked._all_started()
-        free = (signal.SIG_SETMASK, 0)
-        assert done == [held, free, ("close", waits), ("close", holds)]
-        assert [(number, each.pid) for number, each in forked._running.items()] == [(1, 71)]
-    for fd in files:
+    held = (signal.SIG_BLOCK, len(signal.valid_signals()))
+    closed = [("close", fd) for fd in (waits, *wake)]
+    own = (["t.py"], environs[1], {1: 2})
+    assert done == [held, "leads", own, ("close", holds), waits, *closed, "store"]
+    for fd in (waits, holds, *wake):
         os.close(fd)
 
 
@@ -495,24 +449,3 @@ def test_the_process_of_a_store_has_one_end_of_its_line_alone(
         store.Store(29_501)
     assert ours.fileno() == -1
     theirs.close()
-
-
-def test_a_signal_reaches_a_process_that_does_not_lead_a_group_yet(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    sent: list[Any] = []
-
-    def group(pid: int, number: int) -> None:
-        sent.append(("group", pid, number))
-        if pid == 72:
-            raise ProcessLookupError
-
-    fake = {**vars(os), "killpg": group, "kill": lambda *given: sent.append(given)}
-    own = starter.OwnRanks(["t.py"], [{"RANK": "0"}, {"RANK": "1"}])
-    monkeypatch.setattr(starter, "os", SimpleNamespace(**fake))
-    own._running = {0: starter.Forked(71), 1: starter.Forked(72)}
-    own._on_stop_signal(2)
-    assert sent == [("group", 71, 2), ("group", 72, 2), (72, 2)]
-    assert own.is_told
-    for fd in own._wake:
-        os.close(fd)
