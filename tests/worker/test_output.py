@@ -104,22 +104,6 @@ def test_a_prefix_stands_before_each_line_that_is_complete(ours: Ours, tmp_path:
     assert (tmp_path / "node.log").read_bytes() == b"one\ntwo\nGo on? yes\nthree\n"
 
 
-def test_behind_a_prefix_no_line_is_kept_for_ever_and_a_bar_is_a_line_now_and_then(
-    ours: Ours,
-) -> None:
-    output = ours.sink(prefix="[1] ")
-    for number in range(200):
-        output.write("stdout", b"x" * 500)
-        output.write("stderr", b"\r%3d%%" % number)
-    output.write("stderr", b"\rdone\n")
-    endless, shown = ours.read()
-    assert len(endless) > 60_000
-    assert b"\r" not in shown.removesuffix(b"\n").rpartition(b"\n")[0]
-    assert shown.startswith(b"[1]   0%\n")
-    assert shown.endswith(b"done\n")
-    assert len(shown.splitlines()) < 5
-
-
 @pytest.mark.parametrize(
     ("log", "said"),
     [

@@ -267,57 +267,6 @@ async def test_a_connection_that_nobody_answers_times_out() -> None:
 
 
 @in_real_time
-@pytest.mark.parametrize("outcome", ["ok", "refused"])
-async def test_a_connection_is_waited_for(outcome: str) -> None:
-    """The kernel asks again after a second."""
-    with full() as server:
-        visiting = asyncio.create_task(visit(server.getsockname()[1], mtu=0))
-        await asyncio.sleep(0.1)
-        if outcome == "ok":
-            async with serving(stand_in("answers"), server):
-                pair = await visiting
-        else:
-            server.close()
-            pair = await visiting
-    assert pair.outcome == outcome
-
-
-@in_real_time
-async def test_a_peer_that_answers_the_second_time_is_good() -> None:
-    talks = iter([stand_in("is silent")])
-    with ProbeListener(identity(1)) as listener:
-
-        async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await next(talks, middle(listener.port))(reader, writer)
-
-        async with serving(talk) as port:
-            pair = await visit(port, Pace(quick_seconds=0.3), mtu=0)
-    assert (pair.outcome, pair.detail) == ("ok", "")
-
-
-@in_real_time
-async def test_visits_that_are_over_make_room_for_those_to_the_next_silent_peer(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("worker.probe.mesh._MOST_AGAIN", 2)
-    visits = [0, 0, 0]
-
-    def counting(peer: int) -> Talk:
-        async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            visits[peer] += 1
-            await reader.read()
-
-        return talk
-
-    pace = Pace(concurrency=1, at_first=1, quick_seconds=0.2, again_seconds=0.05)
-    pace = replace(pace, silence_seconds=0.6)
-    async with serving(counting(0)) as a, serving(counting(1)) as b, serving(counting(2)) as c:
-        pairs = await probe_peers(identity(0), plan(1, a, b, c), [1, 2, 3], pace=pace)
-    assert [pair.outcome for pair in pairs] == ["timeout"] * 3
-    assert min(visits) >= 3
-
-
-@in_real_time
 async def test_a_round_ends_in_time_and_keeps_what_was_found() -> None:
     pace = Pace(concurrency=1, quick_seconds=60.0, round_seconds=0.5)
     with full() as server, ProbeListener(identity(1)) as good:
@@ -328,24 +277,6 @@ async def test_a_round_ends_in_time_and_keeps_what_was_found() -> None:
     assert found.outcome == "ok"
     words = "not finished within the 0.5 s of a round"
     assert [failed(pair) for pair in pairs] == [("timeout", words)] * 2
-
-
-@in_real_time
-async def test_no_more_peers_are_visited_at_once_than_asked_for() -> None:
-    open_now, most = 0, 0
-
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal open_now, most
-        open_now += 1
-        most = max(most, open_now)
-        await reader.read()
-        open_now -= 1
-
-    pace = Pace(at_first=2, concurrency=3, quick_seconds=0.15, silence_seconds=0.0)
-    async with serving(talk) as port:
-        await probe_peers(identity(0), plan(*[port] * 10), range(10), pace=pace)
-    # The server may hear late that one was given up.
-    assert 1 <= most <= 2 * pace.concurrency
 
 
 # --- large messages ---------------------------------------------------------------------------

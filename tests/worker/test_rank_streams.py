@@ -265,19 +265,6 @@ async def test_only_what_a_launcher_itself_prints_comes_by_its_own_stream(
     assert output.of_rank(0) == (b"", b"rank\n")
 
 
-async def test_a_launcher_that_may_pass_on_its_ranks_lines_has_no_own_stream(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "torchrun").write_text(LAUNCHES)
-    environ = {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": ""}
-    output, _ = await heard(tmp_path, [PYTHON, str(tmp_path / "torchrun")], environ=environ)
-    assert output.of_rank(LAUNCHER) == (b"", b"")
-    (tmp_path / "torchrun").write_text("import sys; sys.stderr.write('own')")
-    argv = ["sh", "-c", f"{PYTHON} {tmp_path}/torchrun 2> {tmp_path}/own"]
-    output, _ = await heard(tmp_path, argv)
-    assert (output.of_rank(LAUNCHER), (tmp_path / "own").read_text()) == ((b"", b""), "own")
-
-
 @pytest.mark.parametrize(
     ("module", "own", "flags"),
     [
