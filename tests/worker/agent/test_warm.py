@@ -380,6 +380,8 @@ async def test_who_can_start_torchrun_alone_forks_and_spawns_nothing(world: Worl
     assert not await one.arm(CONTRACT)
     assert await start(one) is None
     assert (world.reasons, world.done) == ([why], [])
+    world.script = ("", [])  # there is none
+    assert await world.one().why_torchrun() == "torchrun is not torchrun's own script"
 
 
 async def nothing_comes_of(one: WarmStart) -> None:

@@ -7,10 +7,9 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -57,10 +56,7 @@ MODULES = {
     "loud": "import sys\nprint('a word on stdout')\nprint('a warning', file=sys.stderr)\n",
     "threaded": "import threading, time\n"
     "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n",
-    "with_child": "import subprocess\np = subprocess.Popen(['sleep', '1'])\n",
-    "with_cuda": "import torch\ntorch.cuda._is_in_bad_fork = lambda: True\n",
     "ending": "import sys\nsys.exit('no licence')\n",
-    "killed": "import os\nos.kill(os.getpid(), 9)\n",
     "slow": "import time\ntime.sleep(1.5)\n",
 }
 
@@ -216,14 +212,6 @@ async def test_masters_store_listens_once_armed_and_a_disarmed_one_does_not(worl
     assert world.lines() == ["met", "met"]
 
 
-async def test_a_go_waits_for_the_imports(world: World) -> None:
-    warm = world.warm("slow")
-    beginning = asyncio.create_task(warm.begin())
-    await soon(lambda: warm._zygote is not None)
-    assert (await world.outcome(warm)).exit_code == 0
-    await beginning
-
-
 async def test_a_stop_ends_each_process_and_nothing_is_left(world: World) -> None:
     warm = world.warm()
     await warm.begin()
@@ -254,15 +242,6 @@ async def test_the_environment_of_a_process_is_that_of_the_go(world: World) -> N
     assert program is not None
     await program.wait()
     assert world.lines() == ["INFO None 0"]
-    await warm.arm(contract)
-    world.output = Recording()
-    program = await world.start(warm, contract, TORCH_LOGS="", PATH="/bin")
-    assert program is not None
-    await program.wait()
-    assert world.lines() == ["None None 0"]
-    assert world.said[-1].endswith(
-        "PATH, TORCH_LOGS changed after the imports, which may have read it"
-    )
 
 
 @pytest.mark.parametrize(
@@ -270,10 +249,7 @@ async def test_the_environment_of_a_process_is_that_of_the_go(world: World) -> N
     [
         ("no_such", "the import of no_such failed with ModuleNotFoundError: No module named"),
         at_night("ending", "the import of ending failed with SystemExit: no licence"),
-        at_night("killed", "the process that imports ended by SIGKILL"),
         ("threaded", "the imports have left 1 threads running"),
-        at_night("with_child", "the imports have left a process running"),
-        at_night("with_cuda", "the imports have initialised CUDA"),
     ],
 )
 async def test_what_is_not_fit_to_be_forked_is_not(world: World, modules: str, why: str) -> None:
@@ -294,74 +270,22 @@ async def test_what_is_not_fit_to_be_forked_is_not(world: World, modules: str, w
     assert len(world.said) == 1
 
 
-@pytest.mark.parametrize("when", [at_night("before it arms"), "armed", at_night("what was forked")])
-async def test_one_that_is_killed_is_told_of_and_replaced_by_a_cold_start(
-    world: World, when: str
-) -> None:
+async def test_what_was_forked_goes_on_without_a_zygote_that_is_killed(world: World) -> None:
+    """And the next epoch has another."""
     warm = world.warm()
     await warm.begin()
     zygote = warm._zygote
     assert zygote is not None
-    if when != "before it arms":
-        await warm.arm(world.contract())
-    if when == "what was forked":
-        assert warm._arming is not None
-        os.kill((await warm._arming).kept.process.pid, signal.SIGKILL)
-    else:
-        os.kill(zygote.pid, signal.SIGKILL)
-    await soon(lambda: when == "what was forked" or not zygote.lives)
-    if when == "before it arms":
-        await warm.arm(world.contract())
-    await asyncio.sleep(0.1)
+    await warm.arm(world.contract())
+    os.kill(zygote.pid, signal.SIGKILL)
+    await soon(lambda: not zygote.lives)
     world.script.write_text(SAYS_WHOSE)
     program = await world.start(warm)
     assert program is not None
     assert (await program.wait()).exit_code == 0
-    if when == "armed":  # what was forked before goes on without it
-        assert world.lines() == ["rank 0 of zygote.py", "rank 1 of zygote.py"]
-        await warm.begin()  # and the next epoch has another
-        assert warm._zygote is not zygote
-    else:
-        assert world.lines() == ["rank 0 of spawner.py", "rank 1 of spawner.py"]
-        assert "--warm on: this node starts its processes as with --warm off" in world.said[-1]
-
-
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        (lambda w: w.environ.update(PET_LOG_DIR="/tmp/x"), "PET_LOG_DIR is set"),
-        (lambda w: w.environ.update(PYTHON_EXEC="/bin/python"), "PYTHON_EXEC is set"),
-        (lambda w: w.environ.update(PATH=str(_other_torchrun(w))), "is not torchrun's own script"),
-        (lambda w: w.environ.update(PATH="/bin"), "torchrun is not torchrun's own script"),
-    ],
-)
-async def test_only_torchruns_own_way_is_taken(
-    world: World, change: Callable[[World], Any], why: str
-) -> None:
-    change(world)
-    warm = world.warm()
+    assert world.lines() == ["rank 0 of zygote.py", "rank 1 of zygote.py"]
     await warm.begin()
-    assert why in world.said[0]
-    assert why in await warm.why_torchrun()
-    assert not await warm.arm(world.contract())
-    assert await world.start(warm) is None
-
-
-async def test_imports_that_take_too_long_are_not_waited_for(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("worker.agent.warm._IMPORT_SECONDS", 0.1)
-    warm = world.warm("slow")
-    beginning = asyncio.create_task(warm.begin())
-    await soon(lambda: warm._zygote is not None)
-    world.script.write_text(SAYS_WHOSE)
-    assert (await world.outcome(warm)).exit_code == 0
-    assert world.lines() == ["rank 0 of spawner.py", "rank 1 of spawner.py"]
-    await beginning
-    assert [text.partition("--warm off: ")[2] for text in world.said] == [
-        "the imports take more than 0.1 s"
-    ]
-    assert warm._zygote is None  # it holds torch's memory, and nobody needs it any more
+    assert warm._zygote is not zygote
 
 
 async def test_a_program_that_waits_for_the_imports_is_left_alone(world: World) -> None:
@@ -400,22 +324,3 @@ async def test_a_process_that_was_not_forked_is_seen_through_as_one_that_was(wor
     await soon(lambda: len(world.output.pids()) == 2)
     assert (await program.stop()).exit_code == 143
     assert not any(Path(f"/proc/{pid}").exists() for pid in world.output.pids())
-
-
-def _other_torchrun(world: World) -> Path:
-    script = world.script.with_name("torchrun")
-    script.write_text("#!/bin/sh\nexec other\n")
-    script.chmod(0o755)
-    return script.parent
-
-
-def test_where_nothing_was_begun_nothing_is_started() -> None:
-    async def go(environ: Mapping[str, str]) -> None:
-        said: list[Notice] = []
-        wish = WarmWish("torchrun", ["train.py"], "", 1, GRACE)
-        warm = WarmStart(wish, environ, in_background, said.append)
-        await warm.arm(Contract(["torchrun"], {}))
-        assert await warm.start(["torchrun"], {}, output=Recording()) is None
-        await warm.end()
-
-    asyncio.run(go({}))
