@@ -45,18 +45,6 @@ def test_two_torchruns_start_on_one_table(tmp_path: Path) -> None:
     assert "both nodes ended with exit code 0" in runs[0].text
 
 
-@pytest.mark.nightly
-def test_nodes_of_different_sizes_and_roles(tmp_path: Path) -> None:
-    with job(tmp_path) as made:
-        runs = made.start("--nproc-per-node=2", "--role=reader"), made.start("--role=trainer")
-        assert [run.end() for run in runs] == [0, 0], runs[0].text + runs[1].text
-    readers, [trainer] = runs[0].workers(), runs[1].workers()
-    assert sorted(int(worker["ROLE_RANK"]) for worker in readers) == [0, 1]
-    assert (trainer["ROLE_RANK"], trainer["ROLE_NAME"], trainer["WORLD_SIZE"]) == (
-        *("0", "trainer", "3"),
-    )
-
-
 def test_a_worker_that_fails_starts_all_again_on_the_same_ranks(tmp_path: Path) -> None:
     with job(tmp_path, *["fail", "1", "2", "3"], flags=RESTARTS) as made:
         runs = made.start(), made.start()
@@ -180,10 +168,6 @@ def test_a_stranger_is_kept_out(tmp_path: Path) -> None:
     ("flags", "variables", "words"),
     [
         ((), {"RDZV_TOKEN_FILE": ""}, "RDZV_TOKEN_FILE is not set"),
-        at_night(("--rdzv-conf=token=abc",), {}, "--rdzv-conf token holds a credential"),
-        at_night(("--rdzv-id=none",), {}, "no --rdzv-id"),
-        at_night(("--rdzv-endpoint=",), {}, "no --rdzv-endpoint"),
-        at_night(("--rdzv-conf=store_type=tcp",), {}, "store_type means nothing"),
         ((), {"RDZV_LEASE": "soon"}, "RDZV_LEASE"),
         at_night((), {"RDZV_ORPHAN_TIMEOUT": "soon"}, "RDZV_ORPHAN_TIMEOUT"),
         at_night((), {"RDZV_PYTHON": "/usr/bin/python3"}, "rdzv's helper process ended"),
@@ -211,15 +195,6 @@ def test_a_torchrun_whose_python_has_no_rdzv_is_given_a_folder(tmp_path: Path) -
         assert run.end() == 0, run.text
     [worker] = run.workers()
     assert worker["PYTHONPATH"] == "/mine"
-
-
-@pytest.mark.nightly
-def test_a_port_that_another_program_has_is_named(tmp_path: Path) -> None:
-    with job(tmp_path, nodes="1", flags=("--rdzv-conf=join_timeout=3",)) as made:
-        with socket.create_server(("127.0.0.1", made.port)):
-            run = made.start()
-            assert run.end() != 0
-        assert str(made.port) in run.text
 
 
 @pytest.mark.nightly  # a fence is as long as torchrun may take to end its workers

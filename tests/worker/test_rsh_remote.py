@@ -225,26 +225,6 @@ async def test_any_node_may_ask_any_other_and_many_do_so_at_once(cluster: Cluste
 # --- a slow reader --------------------------------------------------------------------------------
 
 
-async def test_a_reader_that_does_not_read_holds_up_the_command_and_fills_nothing(
-    cluster: Cluster,
-) -> None:
-    told, task = cluster.ask("head -c 3000000 /dev/zero; echo done >&2")
-    told.reads.clear()
-    sent = 0
-
-    def settled() -> bool:
-        nonlocal sent
-        before, sent = sent, bytes_in(cluster.wire.seen)
-        return sent >= COMMAND_WINDOW_BYTES and sent == before
-
-    await soon(settled)
-    assert sent <= COMMAND_WINDOW_BYTES + 32 * 1024
-    assert cluster.wire.relay.held_bytes < 2 * COMMAND_WINDOW_BYTES
-    told.reads.set()
-    await asyncio.wait_for(task, 30)
-    assert (len(told.said()), told.said("stderr")) == (3_000_000, b"done\n")
-
-
 def bytes_in(parcels: list[Parcel]) -> int:
     frames = [p.frame for p in parcels if isinstance(p.frame, CommandOutput)]
     return sum(len(base64.b64decode(frame.data)) for frame in frames)
