@@ -193,12 +193,10 @@ def _stack_lines(stack: Stack | None, *, everything: bool) -> Iterator[str]:
 
 def _thread_lines(rank: int, found: RunLook) -> Iterator[str]:
     """The other threads of a rank."""
-    for node in found.nodes:
-        for one in node.report.ranks if node.report else ():
-            if one.rank == rank and node.report is not None:
-                for index in one.threads:
-                    yield f"  another thread of rank {rank}:"
-                    yield from _stack_lines(node.report.stacks[index], everything=True)
+    for report in [node.report for node in found.nodes if node.report is not None]:
+        for index in [i for one in report.ranks if one.rank == rank for i in one.threads]:
+            yield f"  another thread of rank {rank}:"
+            yield from _stack_lines(report.stacks[index], everything=True)
 
 
 def frame_text(frame: Frame) -> str:

@@ -685,6 +685,15 @@ def test_a_node_that_fails_itself_is_replaced() -> None:
     assert "NCCL uses sockets" in view.why_released[1]
 
 
+def test_a_node_that_fails_itself_and_is_not_replaced_is_told_as_the_cause_once() -> None:
+    drive = elastic(3, max_replacements=0)
+    drive.fail(1, 71, by_agent=True, message="NCCL uses sockets")
+    assert drive.result.message == (
+        "node 1 (host1) failed: NCCL uses sockets; the programs are not started again; "
+        "2 nodes would be left of 3, and --max-replacements is 0"
+    )
+
+
 @pytest.mark.parametrize("how", ["replace", "fail"])
 def test_a_node_whose_device_fails_twice_is_replaced(how: str) -> None:
     """Where nodes are: else it is not started again."""

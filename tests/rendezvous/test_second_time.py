@@ -193,6 +193,18 @@ def test_a_fence_never_ends_later_because_its_node_falls_silent() -> None:
         assert [one.until for one in drive.run.starts.fences] == [expected, until, until]
 
 
+def test_a_fence_is_over_at_its_very_time_and_not_before() -> None:
+    """Programs start that moment: who still counts it would hold the others back for nothing."""
+    drive = on_two_networks()
+    due, later = Fence(1, 4, 1, 130.0, True), Fence(2, 5, 1, 130.5, True)
+    drive.run.starts.fences = (due, later)
+    assert not fences.are_over(drive.run, 129.9)
+    assert fences.drop_over(drive.run, 129.9) == []
+    assert fences.are_over(drive.run, 130.0)
+    assert fences.drop_over(drive.run, 130.0) == [due]
+    assert [*drive.run.starts.fences] == [later]
+
+
 def test_what_a_launcher_learns_of_a_worker_run_later_is_news() -> None:
     drive = Drive(make_spec(3))
     drive.news(2, SlotState.SUBMITTED, name="rdzv-r-2")

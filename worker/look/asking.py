@@ -15,8 +15,8 @@ from worker.look.answer import Answer, answer_in
 from worker.look.answering import MOST_PATH
 
 MOST_BYTES = 4 << 20
-_STATUS_SECONDS = 0.2
-"""Who holds the GIL is silent so long."""
+STATUS_SECONDS = 0.2
+"""So long a `status` is waited for: who holds the GIL is silent for longer."""
 _CHUNK = 1 << 18
 _NOT_THERE = (errno.ENOENT, errno.ECONNREFUSED)
 
@@ -71,7 +71,7 @@ def importing(folder: Path, ranks: Iterable[int]) -> bool | None:
         folder: What RDZV_LOOK_FOLDER names for these ranks.
         ranks: The local ranks.
     """
-    asked = ask(folder, ranks, b"status", _STATUS_SECONDS)
+    asked = ask(folder, ranks, b"status", STATUS_SECONDS)
     stages = {answer.stage for answer in asked.answers.values() if answer is not None}
     if asked.silent or "importing" in stages:  # who loads a library may not answer
         return True

@@ -23,11 +23,8 @@ from features.hang.ranks.signalling import Suspect, stacks_by_signal
 from features.hang.ranks.stacks import Stacks, stacks_in
 from features.hang.wire import MAX_LOOK_RANKS, RankLook
 from worker.look.answer import Answer
-from worker.look.asking import Asked, ask
+from worker.look.asking import STATUS_SECONDS, Asked, ask
 from worker.look.site.sitecustomize import STACKS
-
-BETWEEN_SECONDS = 0.2
-"""From one look to the next: what moves shows it; and who holds the GIL is silent so long."""
 
 _ENTRIES_SECONDS = 0.5
 
@@ -54,7 +51,7 @@ def collect(
     families = Families(folder, {rank: known[rank].pid for rank in known}, launcher, proc)
     before = _processes(proc, known)
     hooked = [rank for rank in known if known[rank].signal and before[rank].can_run]
-    first = ask(folder, hooked, b"status", BETWEEN_SECONDS)
+    first = ask(folder, hooked, b"status", STATUS_SECONDS)
     suspects = {
         rank: Suspect(
             known[rank].pid,
@@ -66,7 +63,7 @@ def collect(
         for rank in hooked
         if rank not in first.answers
     }
-    time.sleep(max(0.0, began + BETWEEN_SECONDS - time.monotonic()))
+    time.sleep(max(0.0, began + STATUS_SECONDS - time.monotonic()))
     after = _processes(proc, known)
     use = {rank: use_of(proc, each.pid, before[rank], after[rank]) for rank, each in known.items()}
     second = ask(folder, first.answers, b"entries", _ENTRIES_SECONDS)
@@ -121,7 +118,7 @@ def sample(
     known = {rank: find(folder, rank, pid, proc) for rank, pid in ranks.items()}
     now = _processes(proc, known)
     hooked = [rank for rank in known if known[rank].signal and now[rank].can_run]
-    asked = ask(folder, hooked, b"status", BETWEEN_SECONDS)
+    asked = ask(folder, hooked, b"status", STATUS_SECONDS)
     return {rank: _sums(asked.answers.get(rank)) for rank in known}
 
 

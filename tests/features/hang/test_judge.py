@@ -437,6 +437,10 @@ def test_two_looks_alike_show_for_how_long_nothing_moved() -> None:
 def test_where_none_waits_the_newest_call_counts() -> None:
     ranks = [late(20, stack=FORWARD, age=0.3)] * 4
     check(look_at(run(*ranks)), "moving", (), certain=False, says="the newest call is 0.3 s old")
+    slow = One((group(20, 20, age=4.0, usual=2.0),), FORWARD)
+    says = "the newest call is 0.3 s old (the longest pause before: 2.0 s)"
+    for mixed in ([slow, *ranks], [*ranks, slow]):
+        check(look_at(run(*mixed)), "moving", (), certain=False, says=says)
     after = [late(31, stack=FORWARD, age=7)] * 4
     says = "not stuck: since the look before, ranks have called more ("
     check(look_at(later(10, *after), run(*ranks)), "moving", (), certain=False, says=says)

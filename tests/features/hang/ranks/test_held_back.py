@@ -29,6 +29,11 @@ def cpu(periods: int, throttled: int) -> str:
             Group(cpu=cpu(12, 6)),
             "was held back by its CPU quota in 2 of 2 periods during the look",
         ),
+        (
+            Group(cpu=cpu(10, 4)),
+            Group(cpu=cpu(12, 5)),
+            "was held back by its CPU quota in 1 of 2 periods during the look",
+        ),
         (Group(cpu=cpu(10, 4)), Group(cpu=cpu(13, 5)), ""),
         (Group(cpu=cpu(10, 4)), Group(cpu=cpu(13, 4)), ""),
         (
