@@ -5,37 +5,44 @@ Nothing is run. `python -m tests.causes.score` shows the sentences.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
-from tests.causes.score import of_old, of_public
+from tests.causes.score import of_old
 from tests.rendezvous.cause.public import NOT_YET, PUBLIC, SEEDS, entries_in
-from tests.rendezvous.cause.verdicts import INNOCENT, RIGHT, WRONG
+from tests.rendezvous.cause.verdicts import INNOCENT, RIGHT, WRONG, Told
 
 LEAST_RIGHT = 0.98
 """Of what is told as certain."""
-MOST_UNCERTAIN = 0.2
-"""Of all, those of which nobody is held to be the cause; some of them may not be known at all."""
+MOST_UNCERTAIN = 0.24
+"""Of all in a share, those of which nobody is held to be the cause; some of them may not be known
+at all. Of the whole it is a fifth."""
+SHARES = 6
+"""Each is a case of its own: they take a minute together."""
 
 
-def test_the_corpus_is_large() -> None:
+def test_the_corpus_is_large_and_knows_what_is_not_told_yet() -> None:
     assert len(entries_in(PUBLIC)) >= 500
+    assert NOT_YET.keys() <= {one.name for one in (*entries_in(SEEDS), *entries_in(PUBLIC))}
 
 
-@pytest.mark.timeout(240)
-def test_each_is_told_as_well_as_it_was_and_what_is_certain_is_right(
-    record_property: Callable[[str, object], None],
-) -> None:
-    public = [*of_public(SEEDS), *of_public(PUBLIC)]
-    assert {name: found for name, found, _ in public if found != RIGHT} == NOT_YET
-    scored = [*of_old(), *public]
-    certain = [one for one in scored if one[2] is not None and one[2].certain]
-    wrong = [one for one in certain if one[1] in WRONG]
-    uncertain = 1 - len(certain) / len(scored)
-    words = f"{len(wrong)} of {len(certain)} are wrong, {uncertain:.1%} of all are not certain"
-    record_property("certain", words)
-    print(words)
-    assert [one for one in wrong if one[1] == INNOCENT] == []
+def check_what_is_certain(scored: list[tuple[str, Told | None]]) -> None:
+    """It names no innocent, is hardly ever wrong, and is most of all."""
+    certain = [found for found, told in scored if told is not None and told.certain]
+    wrong = [found for found in certain if found in WRONG]
+    assert INNOCENT not in wrong
     assert len(wrong) <= (1 - LEAST_RIGHT) * len(certain), wrong
-    assert uncertain <= MOST_UNCERTAIN
+    assert 1 - len(certain) / len(scored) <= MOST_UNCERTAIN
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("share", range(SHARES))
+def test_each_is_told_as_well_as_it_was_and_what_is_certain_is_right(share: int) -> None:
+    own = [*entries_in(SEEDS), *entries_in(PUBLIC)][share::SHARES]
+    scored = {one.name: one.worst() for one in own}
+    known = {name: found for name, found in NOT_YET.items() if name in scored}
+    assert {name: found for name, (found, _) in scored.items() if found != RIGHT} == known
+    check_what_is_certain([*scored.values()])
+
+
+def test_of_the_older_failures_what_is_certain_is_right() -> None:
+    check_what_is_certain([(found, told) for _, found, told in of_old()])
