@@ -209,6 +209,7 @@ async def test_a_slow_disk_shows_in_commits_and_in_what_waits_for_them(served: S
     assert (await join).status == 200
     found = measured(served)
     assert value(found, "rdzv_journal_commit_seconds_count") == before + 1
+    assert value(found, "rdzv_journal_commit_seconds_sum") == pytest.approx(0.3)
     assert value(found, "rdzv_journal_commit_rows_sum") == 2
     assert value(found, "rdzv_join_seconds_bucket", le="0.1") == 0
     assert value(found, "rdzv_join_seconds_bucket", le="0.5") == 1

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from logging.handlers import BufferingHandler
 from typing import Any
 
 import pytest
@@ -372,6 +374,7 @@ async def test_while_the_journal_is_away_nothing_is_told_that_is_not_written(
 ) -> None:
     await cluster.create(at="b")
     b = cluster.all["b"]
+    logging.getLogger("rendezvous").addHandler(said := BufferingHandler(100))
     cluster.engine.slow_seconds = 3.0
     joining = asyncio.create_task(b.service.join(DEMO.run, DEMO.token(0), DEMO.join(0)))
     await asyncio.sleep(0.1)
@@ -382,6 +385,9 @@ async def test_while_the_journal_is_away_nothing_is_told_that_is_not_written(
         await b.service.status(b.runs["demo"])
     with pytest.raises(Unavailable):
         await joining
+    logging.getLogger("rendezvous").removeHandler(said)
+    cannot = [line for line in map(said.format, said.buffer) if "cannot reach its journal" in line]
+    assert len(cannot) == 1  # of many beats
 
 
 @virtually
@@ -425,6 +431,19 @@ async def test_while_no_commit_is_acknowledged_nothing_is_decided_and_it_is_said
         await cluster.report(DEMO, slot, ExitReport(epoch=1, exit_code=0))
     assert cluster.kinds().count("exited") == 2
     assert "lost" not in cluster.kinds()
+
+
+@virtually
+async def test_a_replica_that_ends_asks_its_journal_nothing_more(cluster: Cluster) -> None:
+    b = cluster.all["b"]
+    cluster.engine.slow_seconds = 1e6
+    await asyncio.sleep(3.0)  # a commit is tried, and not acknowledged
+    probe = b.replica._acknowledging._probe
+    assert probe is not None
+    assert not probe.done()
+    await b.kill()
+    await asyncio.sleep(0)
+    assert probe.done()
 
 
 @virtually

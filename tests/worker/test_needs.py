@@ -319,7 +319,8 @@ def test_a_shell_finds_its_script_on_the_path_too(tmp_path: Path, environ: dict[
     assert missing_script(Script("run.sh", on_path=True), environ) != ""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/run.sh").write_text("true")
-    assert missing_script(Script("run.sh", on_path=True), environ) == ""
+    assert missing_script(script_of("command", ["bash", "run.sh"], {}), environ) == ""
+    assert missing_script(script_of("command", ["python", "run.sh"], {}), environ) != ""
 
 
 @pytest.mark.parametrize(

@@ -200,6 +200,7 @@ async def test_who_came_later_stays_when_the_first_has_been_here_too_long() -> N
             while len(listener._visitors) < 2:
                 await asyncio.sleep(0.01)
         first, later = listener._visitors.values()
+        assert first.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
         first.came -= LONG_LIFE
         listener._sweep()
         assert [*listener._visitors.values()] == [later]

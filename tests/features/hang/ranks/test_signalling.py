@@ -98,3 +98,23 @@ def test_to_one_that_is_gone_nothing_is_sent_and_a_stopped_one_writes_no_more(
             assert writing.is_over()  # and is not waited for
         finally:
             stopped.kill()
+
+
+def test_one_has_written_all_once_it_is_calm_and_something_is_written_or_too_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proc, path = Path("/proc"), tmp_path / "0.stack"
+    path.touch()
+    with subprocess.Popen(["sleep", "60"]) as asleep:
+        try:
+            late = signalling._Writing(proc, asleep.pid, signal.SIGUSR1, path)
+            until(late.is_over)
+            monkeypatch.setattr(signalling, "_GRACE_SECONDS", 1_000.0)
+            writing = signalling._Writing(proc, asleep.pid, signal.SIGUSR1, path)
+            assert not any(writing.is_over() for _ in range(3))
+            path.write_text("Thread 0x1 (most recent call first):")
+            assert writing.is_over()
+            writing = signalling._Writing(proc, asleep.pid, signal.SIGUSR1, path)
+            assert [writing.is_over() for _ in range(2)] == [False, True]
+        finally:
+            asleep.kill()
