@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.worker.look.ranks import SLEEPS, TORCH, folder_in, started, until
+from worker.agent.environment import AgentEnvironment
 from worker.look.asking import Asked, ask, importing
 
 
@@ -29,7 +30,7 @@ def in_time(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_ranks_import_torch_until_each_of_them_has(folder: Path) -> None:
     assert importing(folder, range(2)) is None  # none has begun
     with started(folder, TORCH + SLEEPS):
-        assert importing(folder, range(1)) is False
+        assert AgentEnvironment().importing(str(folder), 1) is False
         assert importing(folder, range(2)) is None
     package = folder.parent / "slow" / "torch"
     package.mkdir(parents=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -82,7 +83,7 @@ def test_a_process_that_is_gone_or_starts_threads_is_not_asked() -> None:
         assert not may_signal(watched(one, one, two), silent=silent)
 
 
-def test_to_one_that_is_gone_nothing_is_sent_and_a_stopped_one_writes_no_more(
+def test_one_writes_until_it_is_calm_and_has_written_or_is_stopped_or_late(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(signalling, "_is_prepared", lambda *_: True)
@@ -90,31 +91,18 @@ def test_to_one_that_is_gone_nothing_is_sent_and_a_stopped_one_writes_no_more(
     path.write_text("older")
     gone: Any = SimpleNamespace(pid=4_000_000, signal=signal.SIGUSR1, path=path)
     assert signalling._send(gone, proc) is None
-    with subprocess.Popen(["sleep", "60"]) as stopped:
+    with subprocess.Popen(["sleep", "60"]) as one:
         try:
-            writing = signalling._Writing(proc, stopped.pid, signal.SIGUSR1, path)
-            stopped.send_signal(signal.SIGSTOP)
-            until(lambda: read_process(proc, stopped.pid).state == "T")
+            sent = partial(signalling._Writing, proc, one.pid, signal.SIGUSR1, path)
+            until(sent().is_over)  # late
+            monkeypatch.setattr(signalling, "_GRACE_SECONDS", 1_000.0)
+            writing = sent()
+            assert not any(writing.is_over() for _ in range(3))
+            path.write_text("stack")
+            assert [each.is_over() for each in (writing, sent())] == [True, False]
+            path.write_text("")
+            one.send_signal(signal.SIGSTOP)
+            until(lambda: read_process(proc, one.pid).state == "T")
             assert writing.is_over()  # and is not waited for
         finally:
-            stopped.kill()
-
-
-def test_one_has_written_all_once_it_is_calm_and_something_is_written_or_too_late(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    proc, path = Path("/proc"), tmp_path / "0.stack"
-    path.touch()
-    with subprocess.Popen(["sleep", "60"]) as asleep:
-        try:
-            late = signalling._Writing(proc, asleep.pid, signal.SIGUSR1, path)
-            until(late.is_over)
-            monkeypatch.setattr(signalling, "_GRACE_SECONDS", 1_000.0)
-            writing = signalling._Writing(proc, asleep.pid, signal.SIGUSR1, path)
-            assert not any(writing.is_over() for _ in range(3))
-            path.write_text("Thread 0x1 (most recent call first):")
-            assert writing.is_over()
-            writing = signalling._Writing(proc, asleep.pid, signal.SIGUSR1, path)
-            assert [writing.is_over() for _ in range(2)] == [False, True]
-        finally:
-            asleep.kill()
+            one.kill()
