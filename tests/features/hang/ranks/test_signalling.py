@@ -83,7 +83,7 @@ def test_a_process_that_is_gone_or_starts_threads_is_not_asked() -> None:
         assert not may_signal(watched(one, one, two), silent=silent)
 
 
-def test_one_writes_until_it_is_calm_and_has_written_or_is_stopped_or_late(
+def test_to_one_that_is_gone_nothing_is_sent_and_another_writes_until_calm_stopped_or_late(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(signalling, "_is_prepared", lambda *_: True)
