@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,7 +20,7 @@ from rendezvous.cause.lines import Tells, is_warning, tells, without_numbers
 from rendezvous.cause.missed import Ranks
 from rendezvous.cause.others import is_of_itself
 from rendezvous.cause.seen import Judged, NodeSeen, Proof, Suspect
-from rendezvous.cause.table import BY_ID, Kind
+from rendezvous.cause.table import BY_ID, CAUSES, Kind
 from rendezvous.cause.telling import CRASHES, OF_SCHEDULERS, suspects_of
 from rendezvous.cause.tracebacks import CONSEQUENCES
 from rendezvous.wire.evidence import Clue
@@ -35,6 +36,9 @@ _WRITES = ("quota", "inodes", "disk_full", "file_limit")
 """Reasons of a write that was cut off."""
 _ENDS_JOBS = ["time_limit", "preempted", "evicted"]
 """Rows of a scheduler that ends a whole job: they explain all that follows."""
+_GENERAL = ("exception", "assertion", "abort", "exit_code")
+"""Rows that claim no reason: the words that they quote may."""
+_BY_WORDS = [(row.id, re.compile("|".join(row.words))) for row in CAUSES if row.words]
 _UNKNOWN = (("exception", "exception"), ("exit_code", LOGGED))
 """Rows, with the clues, of words that no other row knows."""
 _SEEN_SECONDS = 1.0
@@ -49,6 +53,10 @@ def judge(nodes: Sequence[NodeSeen]) -> Judged | None:
     if found is None:
         return None
     cause = _as_others_say(nodes, found.cause, blames=found.blames)
+    if found.blames and cause.row in _GENERAL and cause.clue is not None:
+        line = cause.clue.line
+        row = next((name for name, words in _BY_WORDS if words.search(line)), cause.row)
+        cause = replace(cause, row=row)
     return replace(found, cause=cause, blames=found.blames or cause.row in _ENDS_JOBS)
 
 

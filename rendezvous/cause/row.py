@@ -40,6 +40,7 @@ class Row:
         shown_by: What it is told from, for people.
         hint: What to do.
         patterns: Regular expressions of lines that tell it.
+        words: Regular expressions of quoted words, where no other row explains them.
         codes: Exit codes that tell it, where no line or fact tells more; 128 + n for signal n.
         group: "devices" or "others", where rows are looked up by it.
     """
@@ -49,6 +50,7 @@ class Row:
     shown_by: str
     hint: str = ""
     patterns: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
     codes: tuple[int, ...] = ()
     kind: Kind = Kind.OWN
     then: Then = Then.MAY_HELP

@@ -33,6 +33,7 @@ def _row(of: Mapping[str, Any]) -> Row:
         **{
             **of,
             "patterns": tuple(map(_whole, of.get("patterns", ()))),
+            "words": tuple(map(_whole, of.get("words", ()))),
             "codes": tuple(of.get("codes", ())),
             "kind": Kind(of.get("kind", Kind.OWN)),
             "then": Then(of.get("then", Then.MAY_HELP)),

@@ -1,4 +1,4 @@
-"""How right a sentence is: what is expected of it, and one verdict of seven."""
+"""How right a sentence is: one verdict of six on who and why, and one of four on what to do."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from rendezvous.frozen import frozen
 from rendezvous.run.ends import words_of_end
 
 RIGHT = "right"
-NO_STEP = "no step"
-"""Who and why are right; what to do is not told."""
+"""Who and why are; whether what to do helps is another question."""
 NO_REASON = "no reason"
 """Nothing wrong is told, but the reason is missing."""
 UNKNOWN = "unknown"
@@ -24,8 +23,14 @@ WRONG_REASON = "wrong reason"
 ONE_OF_TWO = "one of two"
 INNOCENT = "innocent"
 
-BEST_FIRST = (RIGHT, NO_STEP, NO_REASON, UNKNOWN, WRONG_REASON, ONE_OF_TWO, INNOCENT)
+BEST_FIRST = (RIGHT, NO_REASON, UNKNOWN, WRONG_REASON, ONE_OF_TWO, INNOCENT)
 WRONG = (WRONG_REASON, ONE_OF_TWO, INNOCENT)
+
+SPECIFIC, GENERIC, NOT_CERTAIN, NO_STEP = "specific", "generic", "not certain", "none"
+STEPS = (SPECIFIC, GENERIC, NOT_CERTAIN, NO_STEP)
+"""What to do, where who and why are right: told by a row of that failure, by one that claims no
+reason, where nobody is blamed, or not at all."""
+_CLAIMS_NO_REASON = frozenset({"exception", "exit_code", "abort", "assertion"})
 
 _BY_END = frozenset({*BY_CODE.values(), "exit_code", "not_started"})
 """Rows that claim no reason: how a rank ended, with its last words."""
@@ -151,8 +156,16 @@ def _of_reason(expected: Expected, told: Told) -> str:
     if not _has_reason(expected, told):
         claims = told.row not in _BY_END or _claims_wrong(expected, told)
         return WRONG_REASON if claims else NO_REASON
-    steps = f"{told.words}; {told.hint}"
-    return RIGHT if re.search(expected.step, steps) else NO_STEP
+    return RIGHT
+
+
+def step_told(expected: Expected, told: Told) -> str:
+    """Whether what to do is in the hint: a quoted error is none."""
+    if not told.certain:
+        return NOT_CERTAIN
+    if not re.search(expected.step, told.hint):
+        return NO_STEP
+    return GENERIC if told.row in _CLAIMS_NO_REASON else SPECIFIC
 
 
 def _has_reason(expected: Expected, told: Told) -> bool:
