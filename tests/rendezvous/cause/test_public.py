@@ -9,10 +9,12 @@ import pytest
 
 from tests.causes.score import of_old
 from tests.rendezvous.cause.public import NOT_YET, PUBLIC, SEEDS, entries_in
-from tests.rendezvous.cause.verdicts import INNOCENT, RIGHT, WRONG, Told
+from tests.rendezvous.cause.verdicts import INNOCENT, RIGHT, SPECIFIC, WRONG, Told, step_told
 
 LEAST_RIGHT = 0.98
 """Of what is told as certain."""
+LEAST_OF_ALL_RIGHT, LEAST_SPECIFIC = 0.90, 0.55
+"""Of all in a share: who and why, and so with a step that a row of that failure tells."""
 MOST_UNCERTAIN = 0.24
 """Of all in a share, those of which nobody is held to be the cause; some of them may not be known
 at all. Of the whole it is a fifth."""
@@ -42,7 +44,11 @@ def test_each_is_told_as_well_as_it_was_and_what_is_certain_is_right(share: int)
     known = {name: found for name, found in NOT_YET.items() if name in scored}
     assert {name: found for name, (found, _) in scored.items() if found != RIGHT} == known
     check_what_is_certain([*scored.values()])
+    right = [one for one in own if scored[one.name][0] == RIGHT]
+    specific = [one for one in right if step_told(one.expected, scored[one.name][1]) == SPECIFIC]
+    assert len(right) >= LEAST_OF_ALL_RIGHT * len(own)
+    assert len(specific) >= LEAST_SPECIFIC * len(own)
 
 
 def test_of_the_older_failures_what_is_certain_is_right() -> None:
-    check_what_is_certain([(found, told) for _, found, told in of_old()])
+    check_what_is_certain([(found, told) for _, found, _, told in of_old()])

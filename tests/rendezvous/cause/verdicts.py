@@ -159,9 +159,9 @@ def _of_reason(expected: Expected, told: Told) -> str:
     return RIGHT
 
 
-def step_told(expected: Expected, told: Told) -> str:
+def step_told(expected: Expected, told: Told | None) -> str:
     """Whether what to do is in the hint: a quoted error is none."""
-    if not told.certain:
+    if told is None or not told.certain:
         return NOT_CERTAIN
     if not re.search(expected.step, told.hint):
         return NO_STEP
