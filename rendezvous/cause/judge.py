@@ -54,8 +54,8 @@ def judge(nodes: Sequence[NodeSeen]) -> Judged | None:
         return None
     cause = _as_others_say(nodes, found.cause, blames=found.blames)
     if found.blames and cause.row in _GENERAL and cause.clue is not None:
-        line = cause.clue.line
-        row = next((name for name, words in _BY_WORDS if words.search(line)), cause.row)
+        reason = cause.clue.line.partition(_THEN)[0]
+        row = next((name for name, words in _BY_WORDS if words.search(reason)), cause.row)
         cause = replace(cause, row=row)
     return replace(found, cause=cause, blames=found.blames or cause.row in _ENDS_JOBS)
 

@@ -23,6 +23,7 @@ _MOST_APART = 2
 _SOURCE = re.compile(
     r"\[(enforce fail at )?/?\S+\.(cc|cpp|h):\d+\] (\. )?"
     r"|\[[IWEF]\d{3,4} [\d:.]+ \S+\.(cc|cpp|h):\d+\] (\[c10d\] )?"
+    r"|^\s*what\(\):\s*"
 )
 _REJECTED = re.compile(r"the program( rejected its arguments: )(\S+\.py): error: ")
 """What argparse says begins with the name of the program."""

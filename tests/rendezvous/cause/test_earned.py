@@ -46,7 +46,7 @@ def test_a_silent_exit_code_that_another_rank_has_too_blames_nobody() -> None:
     assert verdict(silent, node(1, [lives(1)])) == ("exit_code", 0, 0, True)
     assert verdict(silent, node(1, [ended(1, 16)])) == ("exit_code", 0, 0, False)
     told = node(1, [ended(1, 16, 0.1)], [printed(1, LOGGED, "ERROR: the loss is nan")])
-    assert verdict(silent, told) == ("exit_code", 1, 1, True)
+    assert verdict(silent, told) == ("not_finite", 1, 1, True)
 
 
 def test_a_silent_end_after_one_that_only_lost_another_is_alike() -> None:

@@ -174,7 +174,7 @@ def test_nobody_is_missed_while_a_node_is_silent() -> None:
 
 def test_an_exception_after_which_a_rank_hangs_is_the_cause() -> None:
     clues = [*waited(0), said(1, "exception", "KeyError: 1", at=-300.0)]
-    assert verdict(node(0, [ended(0, 1), lives(1)], clues)) == ("exception", 0, 1, True)
+    assert verdict(node(0, [ended(0, 1), lives(1)], clues)) == ("lookup", 0, 1, True)
 
 
 @pytest.mark.parametrize(
@@ -297,7 +297,7 @@ def test_who_fails_alike_without_what_that_came_of_is_not_the_first() -> None:
     root = "ValueError: label 17 (train.py:3); then " + last.format(1)
     second = node(1, [ended(1, 1)], [said(1, "exception", root, 0.0)])
     assert verdict(first, second) == ("exception", 1, 1, True)
-    assert verdict(first, node(1, [ended(1, 0)])) == ("exception", 0, 0, True)
+    assert verdict(first, node(1, [ended(1, 0)])) == ("file_missing", 0, 0, True)
 
 
 def test_of_watchdogs_the_one_elsewhere_is_the_cause() -> None:

@@ -74,6 +74,8 @@ LINES = {
 }
 """The last line of a traceback, of a program that ends with 1."""
 NATIVE = {
+    "hip_fault": "Memory access fault by GPU node-4 (Agent handle: 0x8) on address 0x7f. Reason:",
+    "ib_memory": "NCCL WARN NET/IB : Got completion from peer 10.0.0.2<3> with status=4 opcode=0",
     "watchdog_stuck": "ProcessGroupNCCL watchdog got stuck for 480 seconds",
     "ib_path": "NCCL WARN NET/IB: Got completion from peer 10.0.0.2<1> with status=12 opcode=0",
     "ib_queue_pair": "NCCL WARN Call to ibv_modify_qp failed with 110 Connection timed out",
@@ -120,6 +122,16 @@ FACTS = {
     "machine_memory": (137, Fact(kind=FactKind.OOM_MACHINE, value=1)),
     "inodes": (1, Fact(kind=FactKind.INODES, path="/data")),
 }
+WORDS = {
+    "file_exists": "FileExistsError: [Errno 17] File exists: '/data/out'",
+    "accelerator": "RuntimeError: synStatus=26 [Generic failure] Device acquire failed.",
+    "variable_missing": "KeyError: 'WANDB_RUN_GROUP'",
+    "data_empty": "ZeroDivisionError: division by zero",
+    "lookup": "KeyError: 'labels'",
+    "code": "AttributeError: 'NoneType' object has no attribute 'shape'",
+    "settings": "ValueError: train_batch_size must be divisible by the number of ranks",
+}
+"""The last line of a traceback, of what the words of an exception alone tell."""
 LIKE = {
     "cuda_memory": (
         "ValueError: Free memory on device (16.61/23.68 GiB) on startup is less than desired GPU",
@@ -182,6 +194,8 @@ LIKE = {
     "cuda_fault": ("Indexing.cu:12: f: block: [3,0,0], thread: [9,0,0] Assertion `a < b` failed.",),
     "cuda_library": ("RuntimeError: CUDA error: CUBLAS_STATUS_INVALID_VALUE when calling `f`",),
     "": (
+        "KeyError: 'column text of /data/train.csv is missing'",
+        "ValueError: key lr of /etc/train/config.yaml not found in the schema",
         "UserWarning: Plan failed; cudnn_status: CUDNN_STATUS_NOT_SUPPORTED",
         "NCCL INFO socketPollConnect: connect to 1.0.0.2<4> returned Connection refused, retrying",
         "NCCL INFO NET/IB : No device found.",
@@ -267,6 +281,7 @@ LIKE = {
     "checkpoint_misfit": (
         "RuntimeError: size mismatch for a.weight: copying a param with shape [3] from checkpoint",
         'Missing key(s) in state_dict: "a.weight".',
+        'RuntimeError: /ckpt/step_7/model.pt: Missing key(s) in state_dict: "a.weight".',
         "ValueError: loaded state dict contains a parameter group that doesn't match the size",
         "RuntimeError: The model and loaded state dict do not match exactly",
     ),
@@ -290,12 +305,16 @@ LIKE = {
         "Bus error (core dumped)",
         "/bin/sh: line 1:     7 Bus error     (core dumped) x",
     ),
-    "shared_library": ("ImportError: /a/flash_attn_2_cuda.so: undefined symbol: _ZN3c10",),
+    "shared_library": (
+        "ImportError: /a/flash_attn_2_cuda.so: undefined symbol: _ZN3c10",
+        "ImportError: /lib64/libstdc++.so.6: version `GLIBCXX_3.4.29' not found (required by /a.so)",
+    ),
     "no_route": (
         "NCCL WARN socketPollConnect: Connect to 10.0.0.2<407> returned 113(No route to host)",
         "socketStartConnect: Connect to 10.0.0.2<4> failed : Connection timed out",
     ),
     "peer_gone": (
+        "NET/IB : Got completion from peer 10.0.0.2<3> with status=5 opcode=0 (flush)",
         "socketStartConnect: Connect to 10.0.0.2<4> failed : Connection refused",
         "NCCL WARN Proxy Call to rank 3 failed (Connect)",
         "Socket recv failed while polling for opId=0x55a5",
@@ -318,7 +337,21 @@ LIKE = {
         "NET/IB : Got completion from peer 10.0.0.2<3> with error 12, opcode 0",
         "NET/IB : Got completion from peer 10.0.0.2<3> with status=12 opcode=0",
     ),
-    "file_missing": ("FileNotFoundError: [Errno 2] No such file or directory: '/data/x.bin'",),
+    "file_missing": (
+        "FileNotFoundError: [Errno 2] No such file or directory: '/data/x.bin'",
+        "ValueError: /data/train does not exist",
+        "RuntimeError: No such file: /data/x.bin",
+    ),
+    "killed": ("torch.multiprocessing.spawn.ProcessExitedException: process 0 terminated with signal SIGKILL",),
+    "hip_fault": ("RuntimeError: HIP error: an illegal memory access was encountered",),
+    "ib_memory": ("NET/IB : Got completion from peer 10.0.0.2<3> with error 10, opcode 0",),
+    "disk_full": ("sqlite3.OperationalError: database or disk is full",),
+    "quota": ("OSError: [Errno 122] Disk quota exceeded: '/home/u/x'",),
+    "read_only": ("sqlite3.OperationalError: attempt to write a readonly database",),
+    "file_lock": (
+        "BlockingIOError: [Errno 11] Unable to open file (unable to lock file, errno = 11)",
+        "BlockingIOError: [Errno 11] Unable to lock '/nfs/x.lock': Resource temporarily unavailable",
+    ),
     "shared_cache": (
         "FileNotFoundError: [Errno 2] No such file: '/tmp/torchinductor_u/a/b.py'",
         "FileNotFoundError: [Errno 2] No: 'o/tmp-checkpoint-5' -> 'o/checkpoint-5'",
@@ -390,7 +423,7 @@ SEEN = {
     **{row: one(1, line) for row, line in NATIVE.items()},
     **{
         row: one(1, "Traceback (most recent call last):", '  File "a.py", line 1', line)
-        for row, line in LINES.items()
+        for row, line in {**LINES, **WORDS}.items()
     },
     **{row: one(code, line) for row, (code, line) in ENDS.items()},
     **{row: of_fact(*told) for row, told in FACTS.items()},
@@ -408,7 +441,7 @@ def test_every_row_is_whole_and_reached(row: Row) -> None:
     assert re.fullmatch(r"[a-z_]+", row.id)
     for text in (row.says, row.hint, row.shown_by):
         assert text == text.strip().removesuffix(".")
-    for pattern in row.patterns:
+    for pattern in (*row.patterns, *row.words):
         assert re.compile(pattern).search("") is None
     judged = judged_of([SEEN[row.id]])
     assert judged.cause.row == row.id

@@ -82,6 +82,7 @@ class Told:
     ranks: frozenset[int]
     words: str
     hint: str = ""
+    line: str = ""
 
     def __str__(self) -> str:
         """The sentence, for people."""
@@ -103,7 +104,8 @@ def _told(judged: Judged) -> Told:
         end = words_of_end(shown.code, shown.rank)
     ranks = frozenset({cause.rank, *judged.together} - {None})
     words = f"{end}: {sentence.clause}"
-    return Told(judged.blames, cause.row, cause.slot, ranks, words, sentence.hint)  # type: ignore[arg-type]
+    line = cause.clue.line if cause.clue is not None else ""
+    return Told(judged.blames, cause.row, cause.slot, ranks, words, sentence.hint, line)  # type: ignore[arg-type]
 
 
 def told_in(result: dict[str, Any]) -> Told:
