@@ -5,11 +5,23 @@ Nothing is run. `python -m tests.causes.score` shows the sentences.
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from rendezvous.cause.table import BY_ID, CAUSES
 from tests.causes.score import of_old
-from tests.rendezvous.cause.public import NOT_YET, PUBLIC, SEEDS, entries_in
-from tests.rendezvous.cause.verdicts import INNOCENT, RIGHT, SPECIFIC, WRONG, Told, step_told
+from tests.rendezvous.cause.public import NOT_YET, PUBLIC, SEEDS, Public, entries_in
+from tests.rendezvous.cause.verdicts import (
+    CLAIM_NO_REASON,
+    INNOCENT,
+    NO_STEP,
+    RIGHT,
+    SPECIFIC,
+    WRONG,
+    Told,
+    step_told,
+)
 
 LEAST_RIGHT = 0.98
 """Of what is told as certain."""
@@ -36,6 +48,20 @@ def check_what_is_certain(scored: list[tuple[str, Told | None]]) -> None:
     assert 1 - len(certain) / len(scored) <= MOST_UNCERTAIN
 
 
+def known_better(one: Public, told: Told | None) -> list[str]:
+    """Later rows that know its line and its step, where the row that took it does not."""
+    if told is None or step_told(one.expected, told) != NO_STEP:
+        return []
+    later = CAUSES[CAUSES.index(BY_ID[told.row]) + 1 :]
+    return [
+        row.id
+        for row in later
+        if row.id not in CLAIM_NO_REASON
+        and re.search(one.expected.step, row.hint)
+        and any(re.search(form, told.line) for form in row.patterns)
+    ]
+
+
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("share", range(SHARES))
 def test_each_is_told_as_well_as_it_was_and_what_is_certain_is_right(share: int) -> None:
@@ -44,6 +70,8 @@ def test_each_is_told_as_well_as_it_was_and_what_is_certain_is_right(share: int)
     known = {name: found for name, found in NOT_YET.items() if name in scored}
     assert {name: found for name, (found, _) in scored.items() if found != RIGHT} == known
     check_what_is_certain([*scored.values()])
+    taken = {one.name: rows for one in own if (rows := known_better(one, scored[one.name][1]))}
+    assert not taken
     right = [one for one in own if scored[one.name][0] == RIGHT]
     specific = [one for one in right if step_told(one.expected, scored[one.name][1]) == SPECIFIC]
     assert len(right) >= LEAST_OF_ALL_RIGHT * len(own)

@@ -307,7 +307,7 @@ LIKE = {
     ),
     "shared_library": (
         "ImportError: /a/flash_attn_2_cuda.so: undefined symbol: _ZN3c10",
-        "ImportError: /lib64/libstdc++.so.6: version `GLIBCXX_3.4.29' not found (required by /a.so)",
+        "ImportError: /lib64/libstdc++.so.6: version `GLIBCXX_3.4.29' not found (by /a.so)",
     ),
     "no_route": (
         "NCCL WARN socketPollConnect: Connect to 10.0.0.2<407> returned 113(No route to host)",
@@ -342,7 +342,7 @@ LIKE = {
         "ValueError: /data/train does not exist",
         "RuntimeError: No such file: /data/x.bin",
     ),
-    "killed": ("torch.multiprocessing.spawn.ProcessExitedException: process 0 terminated with signal SIGKILL",),
+    "killed": ("torch.x.ProcessExitedException: process 0 terminated with signal SIGKILL",),
     "hip_fault": ("RuntimeError: HIP error: an illegal memory access was encountered",),
     "ib_memory": ("NET/IB : Got completion from peer 10.0.0.2<3> with error 10, opcode 0",),
     "disk_full": ("sqlite3.OperationalError: database or disk is full",),
@@ -350,7 +350,7 @@ LIKE = {
     "read_only": ("sqlite3.OperationalError: attempt to write a readonly database",),
     "file_lock": (
         "BlockingIOError: [Errno 11] Unable to open file (unable to lock file, errno = 11)",
-        "BlockingIOError: [Errno 11] Unable to lock '/nfs/x.lock': Resource temporarily unavailable",
+        "BlockingIOError: [Errno 11] Unable to lock 'x.lock': Resource temporarily unavailable",
     ),
     "shared_cache": (
         "FileNotFoundError: [Errno 2] No such file: '/tmp/torchinductor_u/a/b.py'",

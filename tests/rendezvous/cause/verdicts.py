@@ -30,7 +30,7 @@ SPECIFIC, GENERIC, NOT_CERTAIN, NO_STEP = "specific", "generic", "not certain", 
 STEPS = (SPECIFIC, GENERIC, NOT_CERTAIN, NO_STEP)
 """What to do, where who and why are right: told by a row of that failure, by one that claims no
 reason, where nobody is blamed, or not at all."""
-_CLAIMS_NO_REASON = frozenset({"exception", "exit_code", "abort", "assertion"})
+CLAIM_NO_REASON = frozenset({"exception", "exit_code", "abort", "assertion"})
 
 _BY_END = frozenset({*BY_CODE.values(), "exit_code", "not_started"})
 """Rows that claim no reason: how a rank ended, with its last words."""
@@ -167,7 +167,7 @@ def step_told(expected: Expected, told: Told | None) -> str:
         return NOT_CERTAIN
     if not re.search(expected.step, told.hint):
         return NO_STEP
-    return GENERIC if told.row in _CLAIMS_NO_REASON else SPECIFIC
+    return GENERIC if told.row in CLAIM_NO_REASON else SPECIFIC
 
 
 def _has_reason(expected: Expected, told: Told) -> bool:
