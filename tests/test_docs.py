@@ -198,10 +198,10 @@ def causes() -> str:
 
 
 def cause_entry(row: Row) -> str:
-    """A line: the id, what it means, what shows it, and what to do."""
-    stays = "; not started again" if row.then is Then.HOPELESS else ""
+    """A line: the id, what it means, and what to do."""
+    stays = " (not started again)" if row.then is Then.HOPELESS else ""
     hint = f" -> {row.hint}" if row.hint else ""
-    return f"- **`{row.id}`**: {row.says} ({row.shown_by}{stays}){hint}\n"
+    return f"- **`{row.id}`**: {row.says}{stays}{hint}\n"
 
 
 def with_blocks(text: str, written: Mapping[str, str]) -> str:
