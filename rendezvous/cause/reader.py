@@ -40,7 +40,7 @@ _WATCHDOG = re.compile(r"Timeout \(\d+:\d\d:\d\d(\.\d+)?\)!$")
 """What faulthandler says when a program's own time-out is over."""
 _LAUNCHER_EXCEPTION = re.compile(
     r"(torch\.distributed\.elastic\.\S*\.)?(ChildFailedError|SignalException)\b"
-    r"|(torch\.multiprocessing\.\S*\.)?ProcessExitedException\b"
+    r"|(torch\.multiprocessing\.\S*\.)?ProcessExitedException\b(?!.*SIGKILL)"
 )
 """How launchers say that one of their ranks has failed."""
 _OF_A_COMMAND = re.compile(

@@ -464,3 +464,10 @@ def test_a_consequence_is_told_by_words_alone_and_blames_nothing_of_its_node() -
 @pytest.mark.parametrize("row", LIKE)
 def test_a_line_tells_the_row_whose_step_helps(row: str) -> None:
     assert [row_of(line) or "" for line in LIKE[row]] == [row] * len(LIKE[row])
+
+
+def test_a_spawned_process_that_was_killed_speaks_of_memory() -> None:
+    line = "torch.multiprocessing.spawn.ProcessExitedException: process 0 terminated with signal"
+    head = ("Traceback (most recent call last):", '  File "a.py", line 1')
+    assert judged_of([one(1, *head, f"{line} SIGKILL")]).cause.row == "killed"
+    assert judged_of([one(1, *head, f"{line} SIGABRT")]).cause.row == "exit_code"
