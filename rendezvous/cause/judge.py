@@ -92,7 +92,10 @@ def _judge(nodes: Sequence[NodeSeen]) -> Judged | None:
     alike = {one.slot for one in own if one.row == cause.row} - {cause.slot}
     blames = BY_ID[cause.row].kind is not Kind.BETWEEN
     of_row = ranks.of_row(cause.row) if not blames else ()
-    return Judged(cause, first, blames, named=of_row, alike=len(alike), others=len(nodes) - 1)
+    raised = cause.clue is not None and cause.clue.raised and ranks.saying(cause.clue.line)
+    every = ranks.count if raised == ranks.count > 1 else 0
+    others = len(nodes) - 1
+    return Judged(cause, first, blames, (), len(alike), others, named=of_row, everyone=every)
 
 
 def _lost_another_later(nodes: Sequence[NodeSeen], one: Suspect) -> bool:

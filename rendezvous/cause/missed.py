@@ -119,15 +119,19 @@ class Ranks:
         return tuple(sorted(found & {rank for rank in self._slots if not self._suffers(rank)}))
 
     def _apart(self) -> tuple[tuple[int, str], ...]:
-        """The ranks that are not known to have waited, with their last lines, the latest first."""
+        """The ranks that are not known to have waited, with what they have raised, or else their
+        last lines, the latest first."""
         found = []
         for rank, node in self._slots.items():
             failed = rank in self._failed or self._suffers(rank) or self._succeeded(rank)
             if not failed and node.report is not None:
-                last = next(reversed(self._said.get(rank, [])), None)
+                said = self._said.get(rank, [])
+                raised = [one for one in said if one.raised]
+                last = next(reversed(raised or said), None)
                 at = node.at(last.at) if last is not None else -math.inf
-                found.append((at, rank, last.line if last is not None else ""))
-        return tuple((rank, words) for _, rank, words in sorted(found, reverse=True))
+                found.append((bool(raised), at, rank, last.line if last is not None else ""))
+        found.sort(reverse=True)
+        return tuple((rank, words * (one == found[0][0])) for one, _, rank, words in found)
 
     def _suffers(self, rank: int, until: float = math.inf) -> bool:
         """Return whether it waited, or lost another one, until then."""

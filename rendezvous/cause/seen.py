@@ -109,7 +109,9 @@ class Judged:
         of: How many ranks there are.
         silent: Slots of nodes that have not told how they ended.
         named: Ranks of which those that waited or lost somebody speak.
-        apart: Ranks that are not known to have waited, and what they said last, the latest first.
+        everyone: Of how many ranks, which are all, the cause is the same; 0: not known to be so.
+        apart: Ranks that are not known to have waited, and what they said last, newest first; where
+            one has raised something, only that.
     """
 
     cause: Suspect
@@ -122,6 +124,7 @@ class Judged:
     of: int = 0
     silent: tuple[int, ...] = ()
     named: tuple[int, ...] = ()
+    everyone: int = 0
     apart: tuple[tuple[int, str], ...] = ()
 
 

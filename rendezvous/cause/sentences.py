@@ -6,7 +6,7 @@ Pure. The clause is made here once, for the last line, the board, the result and
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from rendezvous.cause.clues import LAST_LINE, LOGGED
 from rendezvous.cause.facts import FactKind
@@ -17,16 +17,26 @@ from rendezvous.frozen import frozen
 from rendezvous.wire.evidence import Clue, Fact
 from rendezvous.wire.words import bytes_text, listed, printable, seconds_text
 
+_WHY_WIDTH = 160
 _LINE_WIDTH = 240
 _WORDS_WIDTH = 120
 _MOST_APART = 2
 _SOURCE = re.compile(
     r"\[(enforce fail at )?/?\S+\.(cc|cpp|h):\d+\] (\. )?"
     r"|\[[IWEF]\d{3,4} [\d:.]+ \S+\.(cc|cpp|h):\d+\] (\[c10d\] )?"
-    r"|^\s*what\(\):\s*"
+    r"|^\s*what\(\):\s*|^([a-z_]\w*\.){3,}(?=\w+:)"
 )
 _REJECTED = re.compile(r"the program( rejected its arguments: )(\S+\.py): error: ")
 """What argparse says begins with the name of the program."""
+_LAST = {LAST_LINE: "{}'s last line was '{}'", LOGGED: "{}'s last error was '{}'"}
+"""Forms of lines that need not be the reason."""
+_WORKED_OUT = ("collectives_differ", "desync")
+"""Clues that nobody has said like this."""
+_OF_SOME = (
+    "where only some ranks fail, compare their data and settings with the others'",
+    "all ranks fail alike: look at the data and settings that they share",
+)
+"""A step that is none where all ranks have failed, and what is one then."""
 _UNSAID = frozenset(
     {
         *("exit_code", "killed", "terminated", "interrupted", "exception"),
@@ -51,44 +61,52 @@ _OF_ONE_NODE = frozenset(
 
 @frozen
 class Sentence:
-    """The parts of what is said of a cause."""
+    """The parts of what is said of a cause; `quote` is the end of the clause that may be cut."""
 
     clause: str
     evidence: tuple[str, ...]
     hint: str
+    quote: str = ""
+
+    @property
+    def brief(self) -> str:
+        """The clause without the quote."""
+        return self.clause.removesuffix(self.quote).removesuffix("; ")
 
 
 def sentence_of(judged: Judged) -> Sentence:
-    """Make the sentence of a cause."""
+    """Make the sentence of a cause: why, how certain that is, who else tells of it, a quote."""
     row = BY_ID[judged.cause.row]
-    clause, hint = _clause(judged, row) if judged.blames else _unknown(judged, row), row.hint
+    why, quote, hint = *_why(judged, row), row.hint
     if not judged.blames and not hint:
-        hint = "compare the last output of all ranks: rdzv logs RUN"
-    if rejected := _REJECTED.match(clause):
-        clause = f"{rejected[2]}{rejected[1]}{clause[rejected.end() :]}"
+        hint = "compare all ranks' last output: rdzv logs RUN"
+    if judged.everyone:
+        hint = hint.replace(*_OF_SOME)
+    if rejected := _REJECTED.match(why):
+        why = f"{rejected[2]}{rejected[1]}{why[rejected.end() :]}"
         hint = f"try: python {rejected[2]} --help"
-    return Sentence(clause, tuple(_evidence(judged)), hint)
+    clause = "; ".join(filter(None, [why, *_witnesses(judged, row), quote]))
+    return Sentence(clause, tuple(_evidence(judged)), hint, quote)
 
 
-def _clause(judged: Judged, row: Row) -> str:
+def _why(judged: Judged, row: Row) -> tuple[str, str]:
+    """The reason, and a quote that does not fit into it, or is not known to be one."""
     cause = judged.cause
-    says = "" if row.id in _UNSAID and not cause.facts else row.says
+    says = "" if judged.blames and row.id in _UNSAID and not cause.facts else row.says
     amounts = [_amount(fact, says) for fact in cause.facts[:2]]
     if numbers := "; ".join(dict.fromkeys(filter(None, amounts))):
         says = f"{says} ({numbers})" if says else numbers
-    if cause.clue is not None:
-        line = _line(cause.clue)
-        where = f" ({cause.clue.where})" if cause.clue.where else ""
-        says = f"{says}: {line}{where}" if says else f"{line}{where}"
-    if judged.together:
-        ranks = "rank" + "s" * (len(judged.together) > 1)
-        says += f"; so did {ranks} {listed(map(str, judged.together))}"
-    if row.id in _MISSED and judged.first.clue is not None and judged.first is not cause:
-        words = printable(_line(judged.first.clue), _WORDS_WIDTH)
-        says += f"; {_rank(judged.first)} said '{words}'"
-    if row.id in _OF_ONE_NODE and judged.others:
-        says += _compared(judged)
-    return says
+    if cause.clue is None:
+        return says, ""
+    line, where = _line(cause.clue), f" ({cause.clue.where})" if cause.clue.where else ""
+    rank = cause.rank if cause.clue.rank is None else cause.clue.rank
+    whose = "the program" if rank is None else f"rank {rank}"
+    if form := _LAST.get(cause.clue.id):
+        return says, form.format(whose, line) + where
+    is_why = judged.blames or cause.clue.id in _WORKED_OUT
+    if is_why and len(says) + len(line) + len(where) <= _WHY_WIDTH:
+        return (f"{says}: " if says else "") + line + where, ""
+    return says, (f"{whose} said '{line}'" if says else line) + where
 
 
 def _amount(fact: Fact, says: str) -> str:
@@ -105,34 +123,36 @@ def _compared(judged: Judged) -> str:
     return f"; {f'{judged.alike} of ' * several}{nodes} failed in the same way"
 
 
-def _unknown(judged: Judged, row: Row) -> str:
-    """Nobody is blamed: what was seen."""
-    others = row.kind is Kind.CONSEQUENCE and judged.of != 1
-    unknown = ", and which rank is the cause is not known" if others else ""
-    line = _line(judged.cause.clue) if judged.cause.clue else ""
-    says = f"{row.says}{unknown}" + (f": {line}" if line else "")
-    if judged.named and (row.kind is Kind.CONSEQUENCE or len(judged.named) > 1):
-        ranks = f"rank{'s' * (len(judged.named) > 1)} {listed(map(str, judged.named))}"
-        says += f"; {'others name' if row.kind is Kind.CONSEQUENCE else 'it concerns'} {ranks}"
-    return says + _apart(judged.apart)
+def _witnesses(judged: Judged, row: Row) -> Iterator[str]:
+    """How certain it is, and what others tell of it, or of themselves."""
+    if not judged.blames:
+        which = "whether that is the cause" if judged.of == 1 else "which rank is the cause"
+        yield f"{which} is not known"
+    if judged.together:
+        yield f"so did {_ranks(judged.together)}"
+    first = judged.first
+    if row.id in _MISSED and first.clue is not None and first is not judged.cause:
+        yield f"{_rank(first)} said '{printable(_line(first.clue), _WORDS_WIDTH)}'"
+    if judged.blames and row.id in _OF_ONE_NODE and judged.others and not judged.everyone:
+        yield _compared(judged).removeprefix("; ")
+    names = "others name" if row.kind is Kind.CONSEQUENCE else "it concerns"
+    if not judged.blames and len(judged.named) > (row.kind is not Kind.CONSEQUENCE):
+        yield f"{names} {_ranks(judged.named)}"
+    if apart := judged.apart:
+        # They may have been waited for: what they said tells what they did.
+        are = "is" if len(apart) == 1 else "are"
+        yield f"{_ranks(sorted(rank for rank, _ in apart))} {are} not known to have waited"
+        told = [(rank, printable(words, _WORDS_WIDTH)) for rank, words in apart if words]
+        yield from (f"rank {rank} said '{words}'" for rank, words in told[:_MOST_APART])
 
 
-def _apart(apart: Sequence[tuple[int, str]]) -> str:
-    """Those that may have been waited for: what they said last tells what they did."""
-    if not apart:
-        return ""
-    told = [(rank, printable(words, _WORDS_WIDTH)) for rank, words in apart if words]
-    spoke = [f"rank {rank} was '{words}'" for rank, words in told]
-    who = f"rank {apart[0][0]} is" if len(apart) == 1 else f"{len(apart)} ranks are"
-    last = f", and the last line of {' and of '.join(spoke[:_MOST_APART])}" if spoke else ""
-    return f"; {who} not known to have waited{last}"
+def _ranks(ranks: Sequence[int]) -> str:
+    return f"rank{'s' * (len(ranks) > 1)} {listed(map(str, ranks))}"
 
 
 def _line(clue: Clue) -> str:
-    """The line, without the place in torch's own sources; the last one need not be the reason."""
-    line = printable(_SOURCE.sub("", clue.line), _LINE_WIDTH)
-    form = {LAST_LINE: "its last line was '{}'", LOGGED: "its last error was '{}'"}
-    return form.get(clue.id, "{}").format(line)
+    """The line, without the place in torch's own sources."""
+    return printable(_SOURCE.sub("", clue.line), _LINE_WIDTH)
 
 
 def _evidence(judged: Judged) -> list[str]:

@@ -18,6 +18,7 @@ from rendezvous.frozen import frozen
 from rendezvous.run.ends import words_of_end, words_of_failure
 from rendezvous.run.state import GONE, Run, Slot, who
 from rendezvous.wire.reports import ExitReport
+from rendezvous.wire.words import all_of
 
 _GOES = frozenset({"time_limit", "preempted", "evicted", "job_cancelled"})
 """Rows after which the node is, or will be, taken away."""
@@ -74,16 +75,19 @@ class FirstCause:
         """Whose fault it is, or was first; None where nobody is blamed, or no rank is known."""
         return self.judged.cause.rank if self.judged.blames else None
 
-    def words(self) -> str:
-        """Who failed, how, and why: the beginning of the last line."""
-        cause, report, clause = self.judged.cause, self.report, self.said.clause
+    def words(self, more: str = "") -> str:
+        """Who failed, how, and why: the beginning of the last line; `more` goes before a quote."""
+        judged, report, said = self.judged, self.report, self.said
+        joint = ": "
         if report is None or report.by_agent or report.fenced:
-            return f"{words_of_failure(self.failed)}{clause and f'; {clause}'}"
-        more = f"; {report.message}" if report.message else ""
-        if self.judged.blames and cause.code is None:
-            rank = "its program" if cause.rank is None else f"rank {cause.rank}"
-            return f"{who(self.slot)}: {rank}: {clause}; then {self._words_of_failed()}"
-        return f"{self._words_of_failed()}{clause and f': {clause}'}{more}"
+            start, joint = words_of_failure(self.failed), "; "
+        elif judged.blames and judged.cause.code is None:
+            rank = "its program" if judged.cause.rank is None else f"rank {judged.cause.rank}"
+            start, more = f"{who(self.slot)}: {rank}", f"; then {self._words_of_failed()}{more}"
+        else:
+            start, more = self._words_of_failed(), (report.message and f"; {report.message}") + more
+        why, quote = (said.brief, said.quote) if said.brief else (said.clause, "")
+        return f"{start}{why and f'{joint}{why}'}{more}{quote and f'; {quote}'}"
 
     def _words_of_failed(self) -> str:
         one = self.judged.first if self.judged.cause.code is None else self.judged.cause
@@ -91,7 +95,12 @@ class FirstCause:
         report = self.report
         if rank is None and report is not None:
             rank = report.rank
-        return f"{who(self.failed)} failed: {words_of_end(one.code or self.exit_code, rank)}"
+        if self.judged.everyone:
+            of = "" if rank is None else f"rank {rank} of "
+            every = all_of(self.judged.everyone, "rank")
+            return f"{every} failed alike, {of}{who(self.failed)} first"
+        first = " first" * (not self.judged.blames)
+        return f"{who(self.failed)} failed{first}: {words_of_end(one.code or self.exit_code, rank)}"
 
     def fields(self) -> dict[str, Any]:
         """What a result, or the end of an epoch, says of it."""

@@ -152,11 +152,11 @@ def _end(run: Run, now: float, found: FirstCause, silent: Sequence[int], why: st
     """End the run with its first cause; `why` no restart follows it."""
     failed, report = found.failed, found.report
     preempted = _is_preempted(failed)
-    words = found.words() + _early_ends(run) * (found.row != "early_end") + _also_lost(run, failed)
+    more = _early_ends(run) * (found.row != "early_end") + _also_lost(run, failed)
     if silent:
         names = listed([who(run.slots[index]) for index in silent])
-        words += f"; no report since then from {names}, which may have failed earlier"
-    words += departures.clause_of(run, failed) + (f"; {why}" if why else "")
+        more += f"; no report since then from {names}, which may have failed earlier"
+    words = found.words(more + departures.clause_of(run, failed) + (f"; {why}" if why else ""))
     if preempted:
         result = failure(Cause.PREEMPTED, words, failed, PREEMPTED_HINT, report=report)
     elif report is None or report.fenced:

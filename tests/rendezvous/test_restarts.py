@@ -164,8 +164,8 @@ def test_the_same_end_twice_within_30_s_is_not_started_a_third_time() -> None:
     assert (drive.result.status, drive.result.exit_code) == ("failed", 1)
     assert drive.run.starts.used == 1
     assert drive.result.message == (
-        "node 0 (host0) failed: the program ended with exit code 1: its last line was 'at "
-        "0x8aa step 4'; it failed twice in the same way (numbers aside), 4 s after the "
+        "node 0 (host0) failed: the program ended with exit code 1: the program's last line "
+        "was 'at 0x8aa step 4'; it failed twice in the same way (numbers aside), 4 s after the "
         "start, so 8 of 9 restarts were not used"
     )
 

@@ -62,7 +62,6 @@ NOT_YET = {
     "efa-invalid-address-120-ranks": "no reason",
     "elastic-c10d-store-multiple-nics": "unknown",
     "ezpz-torchtitan-out-of-resources": "unknown",
-    "fairseq-all-gather-list-out-of-sync": "no reason",
     "fairseq-oom-batch-skipped-then-stuck": "wrong reason",
     "fairseq-oom-no-dummy-batch": "unknown",
     "flax-pjit-incompatible-shape-third-step": "unknown",

@@ -318,7 +318,7 @@ def test_who_wrote_an_error_and_lives_is_shown_and_not_blamed() -> None:
     first = node(0, [ended(0, 1), lives(1)], lost(0))
     second = node(1, [lives(2), lives(3)], [error])
     assert not verdict(first, second)[3]
-    assert "and the last line of rank 2 was 'ERROR label 17 is bad'" in clause(first, second)
+    assert "; rank 2 said 'ERROR label 17 is bad'; " in clause(first, second)
 
 
 def test_who_did_not_wait_is_shown_with_its_last_line_where_nobody_can_be_named() -> None:
@@ -327,8 +327,31 @@ def test_who_did_not_wait_is_shown_with_its_last_line_where_nobody_can_be_named(
     second = node(1, [lives(2), lives(3)], last)
     assert not verdict(first, second)[3]
     told = clause(first, second)
-    assert "; 3 ranks are not known to have waited, and the last line of rank 3 was 'sh" in told
-    assert told.endswith("'shard 3' and of rank 2 was 'shard 2'")
+    assert "; ranks 1, 2, 3 are not known to have waited; rank 3 said 'sh" in told
+    assert told.endswith("'shard 3'; rank 2 said 'shard 2'; rank 0 said 'words'")
+
+
+def test_what_a_rank_raised_before_the_time_out_is_shown_and_not_what_good_ones_said_last() -> None:
+    bad = Clue(id="exception", line="KeyError: 'labels'", rank=1, at=-9.0, raised=True)
+    last = [Clue(id=LAST_LINE, line=f"step {n}", rank=n, at=-1.0) for n in (1, 2, 3)]
+    first = node(0, [ended(0, 134), lives(1)], [said(0, "watchdog_stuck"), bad, last[0]])
+    told = clause(first, node(1, [lives(2), lives(3)], last[1:]))
+    assert "; rank 1 said 'KeyError: 'labels''; rank 0 said 'words'" in told
+    assert "step" not in told
+
+
+@pytest.mark.parametrize("row", ["exception", "import_error"])
+def test_what_all_ranks_have_raised_is_told_of_all(row: str) -> None:
+    ends = [[ended(0, 1), RankEnd(rank=1, ended=0.1)], [ended(2, 1), lives(3)]]
+    line = "ImportError: libx.so.{}: version `GLIBCXX_3.4.29' not found"
+    clues = [said(rank, row, line.format(rank)) for rank in range(4)]
+    nodes = [node(0, ends[0], clues[:2]), node(1, ends[1], clues[2:])]
+    assert judged_of(nodes).everyone == 4
+    assert "; " not in clause(*nodes)
+    assert judged_of([nodes[0], node(1, ends[1], clues[2:3])]).everyone == 0
+    printed = [clue.model_copy(update={"raised": False}) for clue in clues]
+    assert judged_of([node(0, ends[0], printed[:2]), node(1, ends[1], printed[2:])]).everyone == 0
+    assert judged_of([node(0, [ended(0, 1)], clues[:1])]).everyone == 0
 
 
 @pytest.mark.parametrize(
@@ -337,7 +360,7 @@ def test_who_did_not_wait_is_shown_with_its_last_line_where_nobody_can_be_named(
 def test_a_rank_that_others_name_is_shown_and_not_blamed(line: str) -> None:
     first = node(0, [ended(0, 134), lives(1), lives(2)], [said(0, "others_ended", line)])
     assert not verdict(first)[3]
-    assert "; others name rank 1; 2 ranks are not known" in clause(first)
+    assert "; others name rank 1; ranks 1, 2 are not known" in clause(first)
     both = [said(0, "others_ended", line), said(1, "peer_gone", "Rank 1 lost rank 0")]
     assert "names" not in clause(node(0, [ended(0, 134), ended(1, 1), lives(2)], both))
 
@@ -429,7 +452,7 @@ def test_a_mismatch_names_all_that_it_concerns() -> None:
     line = "Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 1000"
     nodes = node(0, [ended(0, 1), lives(1)], [said(0, "gpu_shared", line)]), node(1, [lives(2)])
     assert verdict(*nodes) == ("gpu_shared", 0, 0, False)
-    assert clause(*nodes).endswith("; it concerns ranks 0, 1")
+    assert clause(*nodes).endswith(f"; it concerns ranks 0, 1; rank 0 said '{line}'")
 
 
 def test_what_ranks_waited_in_is_told_where_it_differs() -> None:
@@ -441,7 +464,8 @@ def test_what_ranks_waited_in_is_told_where_it_differs() -> None:
     ]
     waited_all = node(0, [ended(rank, 134) for rank in range(3)], clues)
     assert verdict(waited_all)[0] == "desync"
-    assert clause(waited_all).endswith("rank 2 calls BROADCAST where ranks 0, 1 call ALLREDUCE")
+    differ = "rank 2 calls BROADCAST where ranks 0, 1 call ALLREDUCE"
+    assert clause(waited_all).endswith(f": {differ}; which rank is the cause is not known")
 
 
 def test_why_a_rank_did_not_come_is_told_where_its_node_shows_it() -> None:
@@ -449,7 +473,8 @@ def test_why_a_rank_did_not_come_is_told_where_its_node_shows_it() -> None:
     error = Clue(id=LOGGED, line="ERROR shapes differ", rank=1, at=-1.0)
     assert verdict(first, node(1, [lives(1)], [error]))[0] == "absent_rank"
     told = clause(first, node(1, [lives(1)], [error]))
-    assert "'ERROR shapes differ'; rank 0 said 'RuntimeError: gloo/" in told
+    assert "; rank 0 said 'RuntimeError: gloo/" in told
+    assert told.endswith("'; rank 1's last error was 'ERROR shapes differ'")
     sick = node(1, [lives(1)])
     assert sick.report is not None
     xid = Fact(kind=FactKind.KERNEL, words="NVRM: Xid (PCI:0000:4b:00): 79, pid=1")
@@ -461,7 +486,7 @@ def test_a_mismatch_that_one_rank_tells_outweighs_what_others_suffered() -> None
     told = Clue(id="gpu_shared", line="Duplicate GPU: rank 1 and rank 3", rank=0, at=-1.0)
     nodes = node(0, [lives(0), ended(1, 1)], [told, *lost(1)]), node(1, [lives(2), lives(3)])
     assert verdict(*nodes) == ("gpu_shared", 0, 1, False)
-    assert clause(*nodes).endswith("; it concerns ranks 0, 1, 3")
+    assert "; it concerns ranks 0, 1, 3; rank 0 said 'Dup" in clause(*nodes)
 
 
 def test_who_ended_unread_after_another_one_of_its_node_was_ended_for_that() -> None:
@@ -488,7 +513,8 @@ def test_what_an_absent_rank_had_got_over_is_not_why_it_is_absent() -> None:
     last = Clue(id=LAST_LINE, line="step 60", rank=1, at=-1.0)
     told = node(0, [ended(0, 1)], waited(0)), node(1, [lives(1)], [old, last])
     assert verdict(*told) == ("absent_rank", 1, 1, True)
-    assert "its last line was 'step 60'; rank 0 said 'RuntimeError: gloo/" in clause(*told)
+    assert "; rank 0 said 'RuntimeError: gloo/" in clause(*told)
+    assert clause(*told).endswith("'; rank 1's last line was 'step 60'")
 
 
 def test_the_last_lines_of_a_node_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,10 +79,10 @@ def end(*tail: str, code: int = 3) -> str:
 
 def test_it_is_never_the_last_line_of_a_program() -> None:
     assert end(FIRST) == ""
-    assert end("almost done", FIRST) == "its last line was 'almost done'"
-    assert end(FIRST, "almost done") == "its last line was 'almost done'"
-    assert end("rdzv: my own words", FIRST) == "its last line was 'rdzv: my own words'"
-    assert end(NESTED, FIRST) == f"its last error was '{NESTED}'"
+    assert end("almost done", FIRST) == "rank 1's last line was 'almost done'"
+    assert end(FIRST, "almost done") == "rank 1's last line was 'almost done'"
+    assert end("rdzv: my own words", FIRST) == "rank 1's last line was 'rdzv: my own words'"
+    assert end(NESTED, FIRST) == f"rank 1's last error was '{NESTED}'"
 
 
 def test_an_error_before_a_programs_own_words_is_still_its_error() -> None:

@@ -93,7 +93,7 @@ def test_the_sentence_names_the_port_and_who_holds_it() -> None:
     judged = judged_of([node(0, 100.0, raised(TAKEN), HELD)])
     clause = sentence_of(judged).clause
     assert clause.startswith(
-        "a port that it needs is taken (port 29500 is held by pid 7 (python serve.py)): "
+        "a port that it needs is taken (port 29500 is held by pid 7 (python serve.py)); rank 0 sa"
     )
 
 

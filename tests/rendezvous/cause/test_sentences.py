@@ -95,7 +95,7 @@ def test_what_the_end_says_already_is_not_said_again() -> None:
     clue = Clue(id="exception", line="KeyError: 1", where="a.py:1")
     assert clause(suspect("exception", 1, clue)) == "KeyError: 1 (a.py:1)"
     last = Clue(id=LAST_LINE, line="train.py: no such folder")
-    assert clause(suspect("exit_code", 1, last)) == f"its last line was '{last.line}'"
+    assert clause(suspect("exit_code", 1, last)) == f"rank 3's last line was '{last.line}'"
     assert clause(suspect("memory_limit", 137, None, OOM)) == (
         "its control group reached its memory limit, and the kernel killed a process in it "
         "(limit 1.5 GiB, 2 processes killed)"
@@ -126,9 +126,10 @@ def test_ranks_of_which_the_same_is_true_are_named() -> None:
 def test_where_nobody_is_blamed_it_says_so_and_what_to_look_at() -> None:
     one = suspect("waited", 1, Clue(id="waited", line="Timed out"))
     said = sentence_of(Judged(one, one, blames=False, waiting=2, of=4, silent=(1, 3)))
-    unknown = "and which rank is the cause is not known: Timed out"
-    assert said.clause.startswith(f"{BY_ID['waited'].says}, {unknown}")
-    assert said.hint == "compare the last output of all ranks: rdzv logs RUN"
+    unknown = "which rank is the cause is not known"
+    assert said.clause == f"{BY_ID['waited'].says}; {unknown}; rank 3 said 'Timed out'"
+    assert said.brief == f"{BY_ID['waited'].says}; {unknown}"
+    assert said.hint == "compare all ranks' last output: rdzv logs RUN"
     assert said.evidence == (
         "rank 3 said: Timed out",
         "rank 3 ended with exit code 1",
@@ -168,8 +169,17 @@ def test_a_fact_is_not_told_twice() -> None:
 
 def test_an_error_that_was_written_is_quoted_as_such() -> None:
     assert clause(suspect("exit_code", 1, Clue(id="logged", line="ERROR {no}"))) == (
-        "its last error was 'ERROR {no}'"
+        "rank 3's last error was 'ERROR {no}'"
     )
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["  what():  No space", "lightning.fabric.utilities.exceptions.MisconfigurationError: x"],
+)
+def test_what_only_introduces_an_error_is_left_out(line: str) -> None:
+    said = clause(suspect("exception", 1, Clue(id="exception", line=line)))
+    assert said in ("No space", "MisconfigurationError: x")
 
 
 def test_where_torch_logs_is_left_out() -> None:
@@ -177,3 +187,21 @@ def test_where_torch_logs_is_left_out() -> None:
     assert clause(suspect("store_unreachable", None, Clue(id="waited", line=line))).endswith(
         ": The client socket has timed out"
     )
+
+
+@pytest.mark.parametrize("row", CAUSES, ids=lambda row: row.id)
+def test_no_step_is_of_some_ranks_where_all_have_failed(row: Row) -> None:
+    said = sentence_of(Judged(one := suspect(row.id, 1), one, everyone=4))
+    assert "some ranks fail" not in said.hint
+    assert bool(said.hint) is bool(row.hint)
+
+
+@pytest.mark.parametrize("row", CAUSES, ids=lambda row: row.id)
+def test_who_is_not_blamed_is_said_not_to_be_known_before_any_quote(row: Row) -> None:
+    one = suspect(row.id, 1, Clue(id=row.id, line="x" * 400))
+    for of, words in ((1, "whether that is the cause"), (4, "which rank is the cause")):
+        said = sentence_of(Judged(one, one, blames=False, of=of, named=(0, 3), apart=((2, "y"),)))
+        assert f"; {words} is not known; " in said.brief
+        assert said.brief.index(" is not known") < said.brief.index("ranks 0, 3")
+        assert said.clause == f"{said.brief}; {said.quote}"
+        assert len(row.says) <= 160
