@@ -175,8 +175,7 @@ async def _launch(
     result = outcome.result
     if result is None:
         return SIGNALS + (outcome.signal or 0)
-    apart = width_of(sys.stderr) is not None
-    world.echo(last_line(plan.run, result, state, apart=apart))
+    world.echo(last_line(plan.run, result, state, width=width_of(sys.stderr)))
     prune_after_launch(prepared.root)
     return result.exit_code
 

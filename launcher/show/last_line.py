@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from textwrap import wrap
 
 from launcher.show.epochs import after_starts, epoch_words
 from launcher.show.run_list import duration
@@ -18,18 +20,19 @@ from worker.program.rank_logs import rank_log_name
 
 _SAYS = re.compile(r"\w")
 """mpirun ends what it says with a line of dashes."""
-_OF_RANK = re.compile(r"\[rank\d+\]: ")
 _COMMAND = re.compile(r"\brdzv (\w+) RUN\b")
 """In a hint: what to type, but for the name of the run."""
 _MOST_EPOCHS = 3
 _MOST_MESSAGE = 300
 _MOST_OF_EPOCH = 120
+_MOST_ROWS = 6
+_WORDS_AT = len("rdzv: ")
 _LOCAL = "local"
 _ENDED = "ended with exit code 0"
 
 
 def last_line(
-    run: str, result: Result, state: StateDir, *, whole: bool = False, apart: bool = False
+    run: str, result: Result, state: StateDir, *, whole: bool = False, width: int | None = None
 ) -> str:
     """The result, the first cause, what to do, whose the exit code is, and where the rest is; the
     tail, and where the other nodes' output is, stand above.
@@ -39,10 +42,14 @@ def last_line(
         result: How it ended.
         state: Its folder.
         whole: Show all of a long cause; else its beginning, and where the rest is.
-        apart: Give each of them a line, for a terminal; a log is searched for one line.
+        width: Of a terminal: each of them has lines of its own, and all together, where they are
+            not to be whole, at most six; None: a log, which is searched for one line.
     """
     lines = []
-    message, rest = (result.message, []) if whole else _beginning(run, result.message)
+    apart, short = width is not None, width is not None and not whole
+    message, rest = result.message, []
+    if not (apart or whole) and len(message) > _MOST_MESSAGE:
+        message, rest = _cut(message, _MOST_MESSAGE), [f"the whole cause: rdzv status {run}"]
     after = after_starts(result.epochs, result.replacements)
     joint = ", but" if result.warning else ":"
     record = state.record()
@@ -52,24 +59,53 @@ def last_line(
         text = f"{message} (exit code {result.exit_code})"
     text = _with_time(text, _took(result, state))
     if result.status == "failed" and result.tail:
-        lines += [f"last output of {_where(result)}:", *(f"  | {line}" for line in result.tail)]
+        of = f"last output of {_where(result)}:"
+        lines += [of, *(f"  | {line}" for line in result.tail)] * (not short)
         said = (line for line in reversed(result.tail) if _SAYS.search(line))
-        last = next(said, result.tail[-1])
-        if last.strip() not in result.message and not _is_quoted(last, result):
-            text += f"; its last output: {printable(last.strip(), _MOST_MESSAGE)!r}"
+        last = next(said, result.tail[-1]).strip()
+        if last not in result.message and not any(" said: " in one for one in result.evidence):
+            text += f"; {of} {printable(last, _MOST_MESSAGE)!r}"
     told = [text]
     if result.hint:
         told.append(f"{'next: ' * apart}{hint_of(run, result.hint, result.rank)}")
-    told += _epochs(run, result.epochs, _MOST_MESSAGE if whole else _MOST_OF_EPOCH)
+    if not short:
+        told += _epochs(run, result.epochs, _MOST_MESSAGE if whole else _MOST_OF_EPOCH)
     if result.code == Cause.JOIN_TIMEOUT and record is not None and not result.evidence:
         told[-1] += f" ({record.registry_place().where()})"
-    if where := [*_places(result, state), *rest]:
-        told.append("; ".join(where))
     ran = result.status == "ok" or (result.status == "failed" and result.exit_code_of == "program")
     if ran and record is not None and record.scheduler != _LOCAL and record.nodes != "1":
         lines.append(f"the output of the other nodes: rdzv logs {run}")
+    places = [*_places(result, state), *rest]
+    if width is not None and short:
+        keeps = 1 + result.certain
+        return "\n".join(_fitted(told, [*places, *lines], keeps, run, max(width, 24)))
+    if places:
+        told.append("; ".join(places))
     lines += [told[0], *(f"  {words}" for words in told[1:])] if apart else ["; ".join(told)]
     return "\n".join(f"rdzv: {line}" for line in lines)
+
+
+def _fitted(
+    told: Sequence[str], places: Sequence[str], keeps: int, run: str, width: int
+) -> list[str]:
+    """At most six rows of a terminal. Where all has more, the last one is the first of the places
+    and where the rest is; the step `keeps` so many rows, and the cause is cut before it. No path is
+    broken: what is copied has to be whole."""
+    fold = partial(wrap, width=width, subsequent_indent=" " * _WORDS_AT, break_on_hyphens=False)
+
+    def rows(lines: Sequence[str], most: int = 99) -> list[str]:
+        found = [row for line in lines for row in fold(f"rdzv: {line}")]
+        if len(found) > most:
+            found[most - 1] = _cut(f"{found[most - 1]} {found[most].strip()}", width)
+        return found[:most]
+
+    step, place = [f"  {line}" for line in told[1:]], [f"  {'; '.join(places)}"] * bool(places)
+    is_cut = any(len(word) > width - _WORDS_AT for one in place for word in one.split())
+    if is_cut or len(rows([*told[:1], *step, *place])) > _MOST_ROWS:
+        place = [f"  {'; '.join([*places[:1], f'more: rdzv status {run}'])}"]
+    left = _MOST_ROWS - len(rows(place))
+    cause = rows(told[:1], left - min(keeps, len(rows(step))))
+    return [*cause, *rows(step, left - len(cause)), *rows(place)]
 
 
 def _places(result: Result, state: StateDir) -> Iterator[str]:
@@ -103,13 +139,11 @@ def hint_of(run: str, hint: str, rank: int | None = None) -> str:
     return hint.replace(f"rdzv logs {run}", f"rdzv logs {run} --rank {rank}")
 
 
-def _beginning(run: str, message: str) -> tuple[str, list[str]]:
-    """The beginning of a long message, to the end of a word, and where all of it is."""
-    if len(message) <= _MOST_MESSAGE:
-        return message, []
-    kept = message[: _MOST_MESSAGE - 1]
-    kept = kept[: kept.rfind(" ")] if " " in kept[_MOST_MESSAGE // 2 :] else kept
-    return f"{kept.rstrip(',;: ')}…", [f"the whole cause: rdzv status {run}"]
+def _cut(text: str, most: int) -> str:
+    """The beginning of it, to the end of a word."""
+    kept = text[: most - 1]
+    kept = kept[: kept.rfind(" ")] if " " in kept[most * 3 // 4 :] else kept
+    return f"{kept.rstrip(',;: ')}…"
 
 
 def _with_time(text: str, took: str) -> str:
@@ -130,12 +164,6 @@ def _epochs(run: str, ends: Sequence[EpochEnd], most: int) -> list[str]:
     shown = [epoch_words(end, most) for end in ends[-_MOST_EPOCHS:]]
     more = len(ends) - len(shown)
     return [*shown, f"and {more} more: rdzv status {run} --epochs"] if more else shown
-
-
-def _is_quoted(line: str, result: Result) -> bool:
-    """Whether the cause was told from this line, which the message then has."""
-    words = _OF_RANK.sub("", line.strip())
-    return any(words in shown for shown in result.evidence)
 
 
 def _where(result: Result) -> str:

@@ -74,7 +74,7 @@ async def show_status(root: Path, run: str, *, as_json: bool) -> int:
         lines = [*facts(row), f"files    {state.path}"]
         lines += _ended_lines(state)
         click.echo(fold_lines("\n".join(lines), width, FACTS_AT))
-        words = last_line(run, result, state, whole=True, apart=width is not None)
+        words = last_line(run, result, state, whole=True, width=width)
         click.echo(fold_lines(words, width, _WORDS_AT))
         _echo_former(state)
         return 0

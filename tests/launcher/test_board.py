@@ -873,12 +873,15 @@ def test_96_of_a_failure_the_tail_stands_above_with_the_last_words_the_hint_and_
     node: dict[str, Any] = {"node": 1, "hostname": "h1", "log": str(log)}
     above = (
         "rdzv: last output of node 1 (h1):\nrdzv:   | Traceback\nrdzv:   | ValueError: x\nrdzv:  "
-        " | -----\nrdzv: run 'llama' failed: node 1 failed; its last output: 'ValueError: x'"
+        " | -----\nrdzv: run 'llama' failed: node 1 failed; last output of node 1 (h1): "
+        "'ValueError: x'"
     )
     assert said(state, **more, **node) == f"{above}; mend it; {CODE}; log: h1:{log}"
     log.touch()
     assert said(state, **more, **node) == f"{above}; mend it; {CODE}; log: {log}"
-    assert "its last output" not in said(state, tail=["node 1 failed"])  # the message has it
+    assert "; last output" not in said(state, tail=["node 1 failed"])  # the message has it
+    shown = ["rank 1 said: KeyError: 1"]
+    assert "; last output" not in said(state, **more, evidence=shown)  # it has the one that counts
 
 
 def test_96_a_terminal_has_the_cause_the_next_step_and_the_place_in_a_line_each(
@@ -887,15 +890,30 @@ def test_96_a_terminal_has_the_cause_the_next_step_and_the_place_in_a_line_each(
     result = Result(
         status="failed", exit_code=3, message="word " * 100, hint="mend it", epochs=[epoch(1)]
     )
-    cause, *more = last_line("llama", result, state, apart=True).splitlines()
-    assert cause == f"rdzv: run 'llama' failed after 1 restart: {'word ' * 58}word…"
-    assert more == [
+    shown = last_line("llama", result, state, width=80).splitlines()
+    words = f"      {'word ' * 14}word"
+    assert shown == [
+        f"rdzv: run 'llama' failed after 1 restart: {'word ' * 6}word",
+        *[words] * 2,
+        f"      {'word ' * 13}word…",
+        "rdzv:   next: mend it",
+        "rdzv:   exit code 3 (rdzv's); more: rdzv status llama",
+    ]
+    brief = result.model_copy(update={"message": "it failed", "log": "/l"})
+    assert last_line("llama", brief, state, width=80).splitlines() == [
+        "rdzv: run 'llama' failed after 1 restart: it failed",
+        "rdzv:   next: mend it",
+        "rdzv:   exit code 3 (rdzv's); log: /l",
+    ]
+    whole = last_line("llama", result, state, whole=True, width=80).splitlines()
+    assert whole == [
+        f"rdzv: run 'llama' failed after 1 restart: {'word ' * 100}",
         "rdzv:   next: mend it",
         f"rdzv:   {EPOCHS[0]}",
-        f"rdzv:   exit code 3 (rdzv's); log: {state.logs}; the whole cause: rdzv status llama",
+        f"rdzv:   exit code 3 (rdzv's); log: {state.logs}",
     ]
     well = Result(status="ok", exit_code=0, message="all 2 ended")
-    assert last_line("llama", well, state, apart=True) == last_line("llama", well, state)
+    assert last_line("llama", well, state, width=80) == last_line("llama", well, state)
 
 
 def test_96_the_log_of_the_rank_is_named_where_it_is_here(state: StateDir) -> None:
