@@ -27,7 +27,7 @@ from rendezvous.wire.errors import (
     RegistryLost,
     StorageFull,
 )
-from rendezvous.wire.run import Result, RunStatus
+from rendezvous.wire.run import Phase, Result, RunStatus
 from rendezvous.wire.words import slots_text
 
 STATUS_WAIT_SECONDS: Final = 2.0
@@ -37,6 +37,8 @@ LATE_NODES_SECONDS: Final = 30.0
 LAST_EVENTS_SECONDS: Final = 3.0
 LAST_OF_FEATURES_SECONDS: Final = 5.0
 """As long as one request may take."""
+_OWN_END: Final = ("cancelled", "departs", "exited", "restarted", "verdict")
+"""Kinds of events that are no news once a signal ends the launch: its parts may get it as well."""
 
 
 @dataclass(eq=False, repr=False)
@@ -162,10 +164,9 @@ class Following:
                     self.registry.say_once(exc.one_line)
                 elif told and now() - self._answered_at <= NOT_NOW_SECONDS:
                     self._asked_since, is_last = now(), False
-                    self.registry.say_once(
-                        f"the registry answers, but cannot serve run '{self._port.run}' just now: "
-                        f"{exc.message}"
-                    )
+                    words = f"the registry answers, but cannot serve run '{self._port.run}' just"
+                    if not self._signalled:  # a signal may have come to the registry as well
+                        self.registry.say_once(f"{words} now: {exc.message}")
                 if is_last:
                     words = f"the registry of run '{self._port.run}' does not answer: {exc.message}"
                     raise RegistryLost(words, hint=exc.hint) from exc
@@ -241,7 +242,8 @@ class Following:
         try:
             async for line in self.registry.viewer.events(self._port.run, self._seen):
                 self._seen = line.number
-                said = self._signalled and line.kind == "cancelled"
+                said = line.phase is Phase.FINISHED and line.kind == "timed_out"  # the last line
+                said |= self._signalled and line.kind in _OWN_END
                 self.board.event(line, said=said)
         except Exception:  # noqa: BLE001 (they are asked for again)
             return False

@@ -28,7 +28,7 @@ from launcher.show.board import Board
 from launcher.state.state_dir import StateDir
 from rendezvous.compat import timeout
 from rendezvous.tasks import Interrupted, now, unless, wait_for
-from rendezvous.wire.errors import SIGNALS, RdzvError, RunCancelled, message_of
+from rendezvous.wire.errors import SIGNALS, Cause, RdzvError, RunCancelled, message_of
 from rendezvous.wire.run import Phase, Result, RunStatus
 from rendezvous.wire.words import reason_clause
 from worker.machine.limits import named
@@ -43,10 +43,11 @@ REPORT_FAILURE_SECONDS: Final = 3.0
 REPORT_FAILURE_WAIT_SECONDS: Final = 0.5
 EXPLAIN_SECONDS: Final = 3.0
 _MOST_REASON = 300
-_SENDERS: Final[dict[int, str]] = {
-    signal.SIGINT: "Ctrl-C",
-    signal.SIGHUP: "SIGHUP (a closed terminal)",
-}
+_CTRL_C: Final = "Ctrl-C"
+_CLOSED: Final = "SIGHUP (a closed terminal)"
+_TOLD_TO_END: Final = {0, SIGNALS + 1, SIGNALS + 2, SIGNALS + 15}
+_TOLD_CAUSES: Final = {"", "launcher_ended", "terminated", "interrupted"}
+"""Of programs that ended as they were told, where nothing says why: not of a time limit."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,7 @@ class Launch:
             self.board.say,
         )
         self._signal: int | None = None
+        self._who, self._was_known = "", False
         self._signalled = asyncio.Event()
         self._created = asyncio.Event()
         self._runs: WorkerRuns | None = None
@@ -284,7 +286,8 @@ class Launch:
             assert known is not None
             result = self._explained or known
         if self._signal is not None:
-            result = by_signal(result, self.state.run, self._signal)
+            since = None if self._was_known else status
+            result = by_signal(result, self.state.run, self._signal, self._who, since)
         try:
             self.state.write_result(result)
         except RdzvError as exc:
@@ -301,25 +304,27 @@ class Launch:
 
     # --- interruptions ------------------------------------------------------------------------
 
-    def _on_signal(self, number: int) -> None:
+    def _on_signal(self, number: int, *, pressed: bool = True) -> None:
         """The first one ends the run, another all at once; but of a terminal that closes its kernel
         and its shell send one each, and neither is a person in a hurry."""
         first = self._signal
         if self._over or (number == signal.SIGHUP and (self._ending or first is not None)):
             return
-        who = _SENDERS.get(number, signal.Signals(number).name)
+        who = _CLOSED if number == signal.SIGHUP else signal.Signals(number).name
+        who = _CTRL_C if number == signal.SIGINT and pressed else who
         if self._ending or first not in (None, signal.SIGHUP):
             again = " again" * (first is not None)
             self.board.say(f"{who}{again}: killing all nodes now")
             self._at_once("by a second signal")
             return
-        self._signal = number
+        self._signal, self._who = number, who
         self._signalled.set()
         grace = self.prepared.settings.grace
         if self._runs is None:
             self.board.say(f"{who}: stopping before anything has started")
             self._background.fail(_Stopped())
             return
+        self._was_known = self._following.result is not None
         self._following.signal_received()
         self.board.say(_ends_run(number, who, grace))
         if first is None:
@@ -371,7 +376,7 @@ class Launch:
 
 def _ends_run(number: int, who: str, grace: float) -> str:
     """Return the message after a first signal; no second hang-up hurries it."""
-    if number == signal.SIGINT:
+    if who == _CTRL_C:
         return f"Stopping all nodes (up to {grace:g} s). Press Ctrl-C again to kill them now."
     again = "" if number == signal.SIGHUP else f". A second {who} kills them now."
     return f"{who}: stopping all nodes (up to {grace:g} s){again}"
@@ -394,19 +399,36 @@ def result_of_error(error: RdzvError, status: RunStatus | None) -> Result:
     )
 
 
-def by_signal(result: Result, run: str, number: int) -> Result:
-    """Return the result of a launch that got this signal: a cancelled one exits like a shell."""
+def by_signal(result: Result, run: str, number: int, who: str, status: RunStatus | None) -> Result:
+    """Return the result of a launch that got this signal: a cancelled one exits like a shell.
+
+    Args:
+        result: As the registry has it.
+        run: The run.
+        number: The signal.
+        who: What sent it: Ctrl-C, or what it is called.
+        status: The newest one where the result came later: its programs may have got one as well.
+    """
+    cancelled = f"run '{run}' was cancelled{reason_clause(signal_reason(number))}"
+    if status is not None and was_told_to_end(result, status):
+        result = result_of_error(RunCancelled(cancelled), status)
     if result.status != "cancelled":
         return result
     message = result.message
-    if number == signal.SIGINT:
+    if number == signal.SIGINT and who == _CTRL_C:
         stopped = f"you stopped run '{run}' with Ctrl-C"
-        why = reason_clause(signal_reason(number))
         message = {
-            f"run '{run}' was cancelled{why}": stopped,
+            cancelled: stopped,
             never_began(run).message: f"{stopped}, before it started",
         }.get(message, message)
     return result.model_copy(update={"exit_code": SIGNALS + number, "message": message})
+
+
+def was_told_to_end(result: Result, status: RunStatus) -> bool:
+    """Return whether the programs of a failed run ended only because they were told to."""
+    codes = {slot.exit_code for slot in status.slots if slot.node is not None}
+    ended = result.code in (Cause.PROGRAM_FAILED, Cause.NODE_LOST) and bool(codes)
+    return ended and codes <= _TOLD_TO_END and result.cause in _TOLD_CAUSES
 
 
 def signal_reason(number: int) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import os
 import random
 import secrets
@@ -15,6 +16,7 @@ import socket
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
 
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from rendezvous.talk.client import RegistryClient
 
 _LAUNCH_ID_BYTES = 5
+_BY_KERNEL = 0x80  # SI_KERNEL: a terminal's Ctrl-C
 
 
 class Socket(Protocol):
@@ -151,11 +154,13 @@ class LaunchEnvironment:
 
         return LastWordsFiles(admin, state.run, state.last_words, say)
 
-    def on_signals(self, tell: Callable[[int], None]) -> None:
+    def on_signals(self, tell: Callable[..., None]) -> None:
         """Have this told of each signal that ends a launch."""
         loop = asyncio.get_running_loop()
         for number in ending_signals():
-            loop.add_signal_handler(number, tell, int(number))
+            loop.add_signal_handler(number, partial(tell, int(number), pressed=False))
+        if any(map(os.isatty, (0, 1, 2))):
+            _read_interrupts(loop, tell)
 
     # --- the registry's process ---------------------------------------------------------------
 
@@ -200,6 +205,21 @@ class LaunchEnvironment:
         with contextlib.suppress(OSError):
             return last_words(registry_log(state))
         return "none"
+
+
+def _read_interrupts(loop: asyncio.AbstractEventLoop, tell: Callable[..., None]) -> None:
+    """Tell of each SIGINT whether a key of the terminal sent it: only a signalfd has its origin."""
+    only = (1 << signal.SIGINT - 1).to_bytes(8, sys.byteorder).ljust(128, b"\0")
+    fd = ctypes.CDLL(None).signalfd(-1, only, os.O_CLOEXEC | os.O_NONBLOCK)
+    if fd < 0:
+        return
+
+    def read() -> None:
+        code = int.from_bytes(os.read(fd, 128)[8:12], sys.byteorder)
+        tell(int(signal.SIGINT), pressed=code == _BY_KERNEL)
+
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    loop.add_reader(fd, read)
 
 
 def registry_log(state: StateDir) -> Path:

@@ -21,6 +21,7 @@ from launcher.run.elsewhere import Elsewhere
 from launcher.show.logs import show_logs
 from launcher.show.run_list import Row, table_lines
 from launcher.show.status import live_parts, print_status
+from launcher.state.find_run import cancel_reason
 from launcher.terminal import fold_lines, width_of
 from rendezvous.talk.client import RegistryClient
 from rendezvous.talk.join_string import RegistryString, ViewString
@@ -83,9 +84,8 @@ async def show_run(registry: RegistryString, run: str, *, as_json: bool) -> int:
 
 async def cancel(registry: RegistryString, run: str, reason: str) -> int:
     """End a run: its launcher sees it, stops everything and ends."""
-    why = f"rdzv cancel: {reason}" if reason else "rdzv cancel"
     async with client_of(registry, run) as client:
-        said = (await client.cancel(run, why)).reason
+        said = (await client.cancel(run, cancel_reason(reason))).reason
     click.echo(fold_lines(said, width_of(sys.stdout)))
     return 0
 

@@ -12,7 +12,7 @@ import click
 from launcher.cleanup.orphans import end_left
 from launcher.schedulers.contract import SchedulerContext
 from launcher.settings import LaunchSettings
-from launcher.state.find_run import ask_registry, find_run, was_killed
+from launcher.state.find_run import ask_registry, cancel_reason, find_run, was_killed
 from launcher.state.state_dir import StateDir
 from launcher.terminal import fold_lines, width_of
 from rendezvous.talk.client import RegistryClient
@@ -24,7 +24,7 @@ async def cancel_run(root: Path, run: str, reason: str, environ: Mapping[str, st
 
     Where the launcher lives no longer, what it has left at its scheduler is ended from here.
     """
-    state, reason = find_run(root, run), f"rdzv cancel: {reason}" if reason else "rdzv cancel"
+    state, reason = find_run(root, run), cancel_reason(reason)
     if state.is_held():
         _say(await _cancel(state, reason))
         return 0

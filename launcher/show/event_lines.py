@@ -29,6 +29,8 @@ class EventLines:
 
     def take(self, line: EventLine, *, said: bool) -> Iterator[tuple[float, str]]:
         """Return the time and the words of each line that an event brings."""
+        if said:
+            return
         if not self._verbose and not line.usual and self._is_further(line):
             if self._held and self._held[-1].kind != line.kind:
                 yield from self.held()
@@ -36,7 +38,7 @@ class EventLines:
                 self._since = self._clock()
             self._held.append(line)
             return
-        if not said and (self._verbose or not line.usual):
+        if self._verbose or not line.usual:
             yield from self.held()
             yield line.at_seconds, line.reason
 

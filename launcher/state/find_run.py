@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from launcher.state.port_holder import user_name
 from launcher.state.run_names import runs_meant
 from launcher.state.state_dir import StateDir, known_runs, recorded_runs
 from rendezvous.wire.errors import NotFound, RdzvError, Unavailable, UsageError
@@ -28,6 +30,12 @@ def find_run(root: Path, run: str) -> StateDir:
     if state.keys() is None:
         raise unknown_run(root, run)
     return state
+
+
+def cancel_reason(words: str) -> str:
+    """Return the reason of a cancel: who asks for it, and their own words."""
+    by = f"rdzv cancel by {user_name(os.getuid())} on {socket.gethostname()}"
+    return f"{by}: {words}" if words else by
 
 
 def full_id(root: Path, word: str, *, whole: bool) -> str:

@@ -45,7 +45,7 @@ def holder_of(port: int, root: Path) -> Holder:
         return Holder("your standing registry ('rdzv serve') uses it", use)
     sockets = list(_sockets(port))
     user = sockets[0][0] if sockets else os.getuid()
-    of = f" of user {_name(user)}" if user != os.getuid() else ""
+    of = f" of user {user_name(user)}" if user != os.getuid() else ""
     process, run = _process({inode for _, inode in sockets})
     if run:
         return Holder(f"the registry of run '{run}'{of} uses it ({process})")
@@ -71,7 +71,8 @@ def _sockets(port: int) -> Iterator[tuple[int, str]]:
                 yield int(words[7]), words[9]
 
 
-def _name(user: int) -> str:
+def user_name(user: int) -> str:
+    """Return the name of a user, or else its number."""
     with contextlib.suppress(KeyError):
         return pwd.getpwuid(user).pw_name
     return str(user)

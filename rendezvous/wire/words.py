@@ -128,11 +128,13 @@ _COMMANDS = ("rdzv cancel", "rdzv drain", "rdzv restart")
 
 
 def reason_clause(reason: str) -> str:
-    """` with 'rdzv cancel'` of a command, `: bad fan` of a person's own words, or both."""
-    command, _, words = reason.partition(": ")
+    """` with 'rdzv cancel' by ann on h0` of a command, `: bad fan` of a person's own words, or
+    both."""
+    asked, _, words = reason.partition(": ")
+    command, *by = asked.partition(" by ")
     if command not in _COMMANDS:
-        command, words = "", reason
-    return f" with {command!r}" * bool(command) + f": {words}" * bool(words)
+        command, by, words = "", [], reason
+    return f" with {command!r}{''.join(by)}" * bool(command) + f": {words}" * bool(words)
 
 
 def no_node_words(run: str, node: int, count: int) -> str:

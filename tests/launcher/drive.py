@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, ClassVar
 from unittest.mock import patch
 
@@ -203,9 +204,9 @@ class Drive(Outer):
         """Its scheduler says how it stands."""
         return self.answer("describe", Description(state, detail, **more), key)
 
-    def signal(self, number: int = 15) -> list[Told]:
+    def signal(self, number: int = 15, **how: bool) -> list[Told]:
         """A signal comes."""
-        self.loop.call_soon(self._on_signal[0], number)
+        self.loop.call_soon(partial(self._on_signal[0], number, **how))
         return self.turn()
 
     # --- the way ------------------------------------------------------------------------------
@@ -281,6 +282,7 @@ COMMON: Steps = {
     "closed": ("close child", None),
     "signal": lambda drive, _: drive.signal(),
     "ctrl-c": lambda drive, _: drive.signal(2),
+    "sigint": lambda drive, _: drive.signal(2, pressed=False),
     "hang-up": lambda drive, _: drive.signal(1),
     "dies": ("start child", 1),
     "end": lambda drive, _: drive.end(),

@@ -408,9 +408,11 @@ def _client(outer: Outer) -> Any:
         return kept.pop() if kept else await outer.ask("keep report")
 
     async def events(run: str, after: int) -> AsyncIterator[EventLine]:
-        number, broken = await outer.ask("follow events", None, after)
+        found: tuple[Any, ...] = await outer.ask("follow events", None, after)
+        usual: tuple[Any, ...] = ("joined", Phase.GATHERING)
+        number, broken, kind, phase = (*found, *usual[len(found) - 2 :])
         if number > after:
-            yield EventLine(number, 0.0, "joined", "one", Phase.GATHERING, 0)
+            yield EventLine(number, 0.0, kind, "one", phase, 0)
         if broken:
             raise Unavailable("they broke off")
 

@@ -4,6 +4,8 @@ slot is the rank: what they ask its registry, and what is printed."""
 from __future__ import annotations
 
 import json
+import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from launcher.plan.plan import WorkerRun
 from launcher.show import status as status_module
 from launcher.show.status import Shown
 from launcher.state.ledger import LedgerEntry
+from launcher.state.port_holder import user_name
 from launcher.state.state_dir import StateDir
 from rendezvous.feature import Feature, Lazy
 from rendezvous.talk.client import RegistryClient
@@ -189,9 +192,10 @@ def test_a_run_that_lives_is_asked_though_a_former_launch_has_ended(
 
 
 def test_a_cancel_tells_why(registry: Registry, state: StateDir) -> None:
+    by = f"rdzv cancel by {user_name(os.getuid())} on {socket.gethostname()}"
+    said(state, "cancel", "llama")
     assert said(state, "cancel", "llama", "--reason", "enough") == "it is cancelled by a person\n"
-    ((call, sent),) = registry.asked
-    assert (call, sent) == (f"DELETE {RUN}", {"reason": "rdzv cancel: enough"})
+    assert registry.asked == [(f"DELETE {RUN}", {"reason": by + more}) for more in ("", ": enough")]
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def test_a_process_of_another_user_is_named_with_him_as_far_as_it_may_be_seen(
 ) -> None:
     user, seen = os.getuid() + 7_777, [("process 4711: nc -l", "llama")]
     monkeypatch.setattr(port_holder, "_sockets", lambda port: iter([(user, "88"), (0, "89")]))
-    monkeypatch.setattr(port_holder, "_name", lambda number: f"u{number - os.getuid()}")
+    monkeypatch.setattr(port_holder, "user_name", lambda number: f"u{number - os.getuid()}")
 
     def process(inodes: set[str]) -> tuple[str, str]:
         assert inodes == {"88", "89"}

@@ -9,7 +9,7 @@ import pytest
 from launcher.port import LauncherPort
 from rendezvous.wire.errors import NotFound
 from rendezvous.wire.node import Finding
-from rendezvous.wire.run import EpochEnd, NodeState, Phase, RunReport
+from rendezvous.wire.run import EpochEnd, NodeState, Phase, RunReport, SlotStatus
 from tests.launcher.drive import (
     FOREIGN,
     FULL,
@@ -44,6 +44,11 @@ BACK_OFF: dict[str, Any] = ENDED | {"phase": Phase.RESTARTING}
 def breaks(kind: str) -> Any:
     """A step from which on this fails as nobody expected."""
     return lambda drive, _: drive.breaks.update({kind: KeyError(kind)})
+
+
+def ended(*codes: int | None) -> list[SlotStatus]:
+    """Each node, as its program has ended."""
+    return [slot(number, node=number, exit_code=code) for number, code in enumerate(codes)]
 
 
 def cancelled(why: str) -> Step:
@@ -111,6 +116,11 @@ STEPS: Steps = {
     "features": ("run features", None),
     "words": ("fetch words", None),
     "words-fail": ("fetch words", UNEXPECTED),
+    "told-to-end": ends(result(exit_code=143, cause="launcher_ended"), *ended(143, 0)),
+    "left-as-told": ends(result("node_lost", 82), *ended(0, 143)),
+    "time-limit": ends(result(exit_code=143, cause="time_limit"), *ended(143, 143)),
+    "one-failed": ends(result(exit_code=1, cause="terminated"), *ended(1, 143)),
+    "one-lost": ends(result("node_lost", 82), *ended(143, None)),
     "events-broken": ("follow events", (17, True)),
     "events-over": ("follow events", (9, False)),
 }
@@ -220,6 +230,7 @@ def test_33_to_41_100_what_is_done_for_each_kind_of_launch(
         ("silent 5 " * 25 + "silent", FAILS),
         # 44: one that says 'not now' is there, for an hour since its last real answer
         ("not-now", NOT_NOW_YET),
+        ("signal not-now", ""),
         ("not-now 1 not-now", ""),
         ("not-now 0.2", "0.2: ask status -1 2.0"),
         ("not-now 100 " * 36 + "silent 0.5", "0.2: ask status -1 2.0"),
@@ -339,6 +350,8 @@ ROOM = "its state folder may have no room: see df and the quota there; "
 SEE = "see " + "/state/r/logs/registry.log"
 UNHEARD, ENDED_AT_ONCE = " uncancelled 1" * 10, "cancelled 143: run 'r' was ended immediately"
 REASON, BY_CTRL_C = "run 'r' was cancelled: wrong data; ", "you stopped run 'r' with Ctrl-C"
+BY_TERM = "run 'r' was cancelled: SIGTERM at the launcher"
+BY_INT = "run 'r' was cancelled: SIGINT at the launcher"
 UNANSWERED = ": its registry did not answer within 10 s; "
 
 
@@ -360,7 +373,15 @@ UNANSWERED = ": its registry did not answer within 10 s; "
         (OWN, "created ctrl-c cancelled-by-somebody", f"cancelled 130: {REASON}"),
         (OWN, "created ctrl-c ctrl-c-heard", f"cancelled 130: {BY_CTRL_C}; "),
         (OWN, "ctrl-c uncreated", f"cancelled 130: {BY_CTRL_C}, before it started; "),
+        (OWN, "created sigint ctrl-c-heard", f"cancelled 130: {BY_INT}; "),
         (OWN, "created signal node-lost", "node_lost 86: node 1 failed; "),
+        # 93: programs that a signal has ended as well, whoever has told whom first
+        (OWN, "created signal told-to-end", f"cancelled 143: {BY_TERM}; "),
+        (OWN, "created signal left-as-told", f"cancelled 143: {BY_TERM}; "),
+        (OWN, "created told-to-end", "program_failed 143: node 1 failed; "),
+        (OWN, "created signal time-limit", "program_failed 143: node 1 failed; "),
+        (OWN, "created signal one-failed", "program_failed 1: node 1 failed; "),
+        (OWN, "created signal one-lost", "node_lost 82: node 1 failed; "),
         (OWN, "refused", "not_found 77: no such run; "),
     ],
 )
@@ -374,6 +395,26 @@ def test_93_94_what_is_written_of_how_a_launch_has_ended(of: Facts, script: str,
     (found,) = [one.of for one in drive.of("write result")]
     assert f"{found.code} {found.exit_code}: {found.message}; {found.hint}" == told
     assert found.status == ("cancelled" if found.code == "cancelled" else "failed")
+
+
+@pytest.mark.parametrize("kind", ["restarted", "departs", "exited", "verdict", "cancelled"])
+@pytest.mark.parametrize("signalled", [True, False])
+def test_after_a_signal_the_end_of_rdzv_s_own_parts_is_no_news(
+    kind: str, *, signalled: bool
+) -> None:
+    """It may be for a whole session: the registry and the agents have got it as well."""
+    drive = Drive(OWN).following()
+    if signalled:
+        drive.signal()
+    drive.answer("follow events", (1, False, kind))
+    assert [one.of for one in drive.of("show event")] == [signalled]
+
+
+def test_a_time_out_that_ends_the_run_is_said_by_its_last_line_alone() -> None:
+    for phase, said in ((Phase.FINISHED, True), (Phase.GATHERING, False)):
+        drive = Drive(OWN).following()
+        drive.answer("follow events", (1, False, "timed_out", phase))
+        assert [one.of for one in drive.of("show event")] == [said]
 
 
 def test_what_is_fetched_last_is_broken_off_where_everything_ends_at_once() -> None:

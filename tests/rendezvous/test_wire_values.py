@@ -129,6 +129,9 @@ def test_a_node_is_named_with_its_slot_where_that_is_another_number(
         ("", ""),
         ("bad fan: h1", ": bad fan: h1"),
         ("rdzv cancel", " with 'rdzv cancel'"),
+        ("rdzv cancel by ann on h0", " with 'rdzv cancel' by ann on h0"),
+        ("rdzv cancel by ann on h0: not by day", " with 'rdzv cancel' by ann on h0: not by day"),
+        ("not by day: b", ": not by day: b"),
         ("rdzv cancel: wrong data: b", " with 'rdzv cancel': wrong data: b"),
     ],
 )

@@ -249,8 +249,8 @@ _LEAVING_AND_ENDING = (
         replace("launcher.launch.launch:by_signal", lambda result, *_: result)),
     Bug("launch: any result exits by its signal",
         wrap("launcher.launch.launch:by_signal",
-             lambda real, result, run, number: but(
-                 real(result, run, number), exit_code=128 + number))),
+             lambda real, result, run, number, *more: but(
+                 real(result, run, number, *more), exit_code=128 + number))),
     Bug("launch: a full journal exits as failed",
         wrap("launcher.launch.launch:result_of_error", _fails(StorageFull))),
     Bug("launch: a silent registry exits as failed",
