@@ -53,7 +53,8 @@ def _drawn(status: RunStatus, most_rows: int, width: int, reason: str) -> Group:
     marks = {one.slot: result.mark_of(one.slot) if result else "" for one in status.slots}
     by_urgency = sorted(status.slots, key=lambda slot: (not marks[slot.slot], *_urgency(slot)))
     shown = sorted(by_urgency[:most_rows], key=lambda slot: (not marks[slot.slot], slot.slot))
-    rows = [_row(slot, marks[slot.slot]) for slot in shown]
+    cancelled = result is not None and result.status == "cancelled"
+    rows = [_row(slot, marks[slot.slot], dim=cancelled) for slot in shown]
     columns = _columns(rows, width)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in columns:
@@ -101,8 +102,8 @@ def _urgency(slot: SlotStatus) -> tuple[int, int]:
     return 1 + list(NodeState).index(slot.node_state), slot.slot
 
 
-def _row(slot: SlotStatus, mark: str) -> dict[str, Text]:
-    """Row of a slot, by column; `mark` sets it apart."""
+def _row(slot: SlotStatus, mark: str, *, dim: bool = False) -> dict[str, Text]:
+    """Row of a slot, by column; `mark` sets it apart, and in a cancelled run all are dim."""
     from rich.text import Text
 
     cells = {
@@ -117,7 +118,7 @@ def _row(slot: SlotStatus, mark: str) -> dict[str, Text]:
     texts = {name: Text(one_line(cell)) for name, cell in cells.items()}
     if mark:
         texts["state"].stylize("bold red")
-    elif slot.stopped or (slot.node_state is None and not slot.problem):
+    elif dim or slot.stopped or (slot.node_state is None and not slot.problem):
         texts["state"].stylize("dim")
     elif slot.node_state is NodeState.LOST or slot.exit_code:
         texts["state"].stylize("red")

@@ -88,4 +88,5 @@ def end_of(state: StateDir) -> End:
     if result is None:
         left = f"rdzv cancel {run}, to clean up" if state.ledger.left() else ""
         return End("killed", KILLED, left)
-    return End(result.status, result.message, result.hint, result)
+    took = result.took_seconds(state.record())
+    return End(result.status, result.message, result.hint, result, took)

@@ -61,6 +61,12 @@ def marked(row: Slot, mark: str, slot: SlotStatus, result: Result) -> Slot:
     return {**row, "tone": "bad", "worse": _FIRST}
 
 
+def cancelled(row: Slot) -> Slot:
+    """The row of a slot of a cancelled run: whatever its agent ended with, nobody looks for it."""
+    counts_as = STOPPED if row["tone"] == "bad" else row["counts_as"]
+    return {**row, "tone": "off", "counts_as": counts_as, "worse": 0}
+
+
 def suspected(row: Slot, suspect: Suspect) -> Slot:
     """The row of the slot for which the others wait, while the programs run."""
     mark = "waited for"

@@ -17,7 +17,7 @@ from launcher.show.last_line import hint_of
 from launcher.show.run_list import in_one_line
 from launcher.ui.phases import Phases
 from launcher.ui.shapes import Change, Epoch, Event, Head, Slot, State, Tone
-from launcher.ui.slots import is_same, marked, slot_row, suspected
+from launcher.ui.slots import cancelled, is_same, marked, slot_row, suspected
 from rendezvous.frozen import frozen
 from rendezvous.wire.run import EventLine, Phase, Result, RunStatus, SlotStatus, Suspect
 from rendezvous.wire.words import printable
@@ -54,12 +54,14 @@ class End:
 
     Attributes:
         state: ok, failed, cancelled; killed: its launcher was.
+        took_seconds: As everywhere else: the registry begins later, and ends sooner.
     """
 
     state: str
     sentence: str
     next_step: str = ""
     result: Result | None = None
+    took_seconds: float | None = None
 
 
 class Told:
@@ -160,6 +162,8 @@ class Told:
         head["result"] = end.result.model_dump(mode="json") if end.result is not None else None
         head["over"], head["finding"], head["silence"], head["trouble"] = True, "", "", ""
         head["remaining"] = head["silent_seconds"] = None
+        if end.took_seconds is not None:
+            head["elapsed"] = end.took_seconds
         self._take_head(head)
         self._take_marks(end.result, None)
 
@@ -186,9 +190,10 @@ class Told:
     def _take_marks(self, result: Result | None, suspect: Suspect | None) -> None:
         """Mark the slot with the first cause, or for which the others wait, and it alone."""
         suspect = suspect if result is None else None
-        marks = (self._result, result, self._suspect, suspect)
+        marks = {one.slot for one in (self._result, result, self._suspect, suspect) if one}
+        is_new = self._result is None and result is not None and result.status == "cancelled"
         self._result, self._suspect = result, suspect
-        self._take_slots(one.slot for one in marks if one is not None and one.slot in self._status)
+        self._take_slots(slot for slot in self._status if is_new or slot in marks)
 
     def has_stopped(self, node: int) -> bool:
         """Whether rdzv has stopped the program of this node because of something elsewhere."""
@@ -212,6 +217,8 @@ class Told:
         for slot in slots:
             status, result, suspect = self._status[slot], self._result, self._suspect
             row = slot_row(status, self._phases.spans(slot))
+            if result is not None and result.status == "cancelled":
+                row = cancelled(row)
             if result is not None and (mark := result.mark_of(slot)):
                 row = marked(row, mark, status, result)
             elif suspect is not None and suspect.slot == slot:

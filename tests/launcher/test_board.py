@@ -647,6 +647,26 @@ def test_what_is_held_of_two_kinds_is_said_of_each_and_of_each_epoch_anew() -> N
     ]
 
 
+def test_a_failure_that_is_known_is_not_held_either() -> None:
+    plain = Plain()
+    for number in range(3):
+        line = event(f"node {number} (h{number}) failed: it was told to end", "exited")
+        plain.board.event(line, said=True)
+    plain.board.close()
+    assert plain.getvalue() == ""
+
+
+def test_a_cancelled_run_has_nothing_red() -> None:
+    """What an agent ended with is no failure then."""
+    slots = [node(0, NodeState.LEFT, exit_code=143), node(1, NodeState.LOST, problem="gone")]
+    result = Result(status="cancelled", exit_code=84, message="run 'llama' was cancelled")
+    for how, colours in ((result, {"2"}), (None, {"31"})):
+        stream = io.StringIO()
+        console = Console(file=stream, force_terminal=True, color_system="standard", width=100)
+        console.print(draw(run_status(*slots, phase=Phase.FINISHED, result=how)))
+        assert set(re.findall(r"\x1b\[(2|31|1;31)m", stream.getvalue())) == colours
+
+
 def test_failures_that_are_held_are_said_after_a_moment() -> None:
     plain = Plain()
     for number in range(3):

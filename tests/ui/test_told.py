@@ -315,6 +315,32 @@ def test_of_a_failed_run_the_first_cause_comes_first_and_who_was_stopped_is_grey
     assert [row["slot"] for row in change["slots"]] == [2]
 
 
+@pytest.mark.parametrize("comes_at_the_end", [False, True])
+def test_of_a_cancelled_run_no_slot_is_red_whatever_its_agent_ended_with(
+    comes_at_the_end: bool,
+) -> None:
+    result = Result(status="cancelled", exit_code=130, message="you stopped it")
+    failed = {"state": SlotState.FAILED, "detail": "exit code 84"}
+    slots = [slot(0, **STOPPED), slot(1, **BROKEN), slot(2, node_state=NodeState.LEFT, **failed)]
+    told = made()
+    told.status(status(*slots))
+    assert [tone for _, tone, _ in rows_of(told)] == ["bad", "bad", "off"]
+    if comes_at_the_end:
+        told.ended(End("cancelled", "you stopped it", "", result))
+    else:
+        told.status(status(*slots, phase=Phase.FINISHED, result=result))
+    assert rows_of(told) == [(0, "off", ""), (1, "off", ""), (2, "off", "")]
+    assert {row["counts_as"] for row in told.state()["slots"]} == {"stopped by rdzv"}
+    assert told.head["tone"] == "off"
+
+
+def test_how_long_it_took_is_told_as_everywhere_else() -> None:
+    told = made()
+    told.status(status(elapsed_seconds=1.0))
+    told.ended(End("ok", "all ended", result=OK, took_seconds=3.5))
+    assert told.head["elapsed"] == 3.5
+
+
 def test_a_node_is_stopped_because_of_another_one_that_has_failed() -> None:
     told = made()
     nodes = [slot(5 - number, node=number, nproc_per_node=2) for number in range(3)]
