@@ -13,11 +13,13 @@ _MOST_GROUPS = 3
 
 
 def timed_out(run: Run, overdue: list[Slot], trouble: str) -> tuple[str, str]:
-    """The sentence and the hint of a run that these slots were missing in.
+    """The sentence and the hint of a run that slots were missing in, these for too long.
 
-    A trouble of the registry itself is why: whoever is missing may have called.
+    All are named, also those awaited for a moment less. A trouble of the registry itself is why:
+    whoever is missing may have called.
     """
-    known = trouble or _known_of_all(run.spec, overdue) + refusals.clause(run)
+    absent = [run.slots[index] for index in sorted(run.missing)]
+    known = trouble or _known_of_all(run.spec, absent) + refusals.clause(run)
     words = (
         f"run '{run.id}' expected {nodes_text(run.spec)} and {run.present} joined "
         f"within {run.spec.limits.join_timeout_seconds:.10g} s: {known}"

@@ -455,6 +455,20 @@ def test_missing_slots_of_which_the_same_is_known_are_one_group(
         assert drive.result.hint == "see the earlier messages of the launcher for the cause"
 
 
+def test_whoever_was_awaited_for_a_moment_less_is_named_as_well() -> None:
+    drive = Drive(make_spec(4, join_timeout_seconds=5)).gather(0)
+    drive.news(3, SlotState.SUBMITTING)
+    drive.news(3, SlotState.QUEUED)
+    drive.wait(0.5)
+    drive.news(3, SlotState.RUNNING)
+    drive.wait(4.5)
+    assert drive.result.message.endswith(
+        ": slots 1-2 were never submitted; slot 3 never reached the registry; the scheduler "
+        "reports running"
+    )
+    assert drive.result.slot == 1
+
+
 def test_where_a_worker_run_was_submitted_a_longer_time_out_may_do() -> None:
     drive = Drive(make_spec(2, join_timeout_seconds=0.5)).gather(0)
     drive.news(1, SlotState.SUBMITTING)
