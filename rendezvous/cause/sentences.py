@@ -84,7 +84,7 @@ def sentence_of(judged: Judged) -> Sentence:
         hint = hint.replace(*_OF_SOME)
     if rejected := _REJECTED.match(why):
         why = f"{rejected[2]}{rejected[1]}{why[rejected.end() :]}"
-        hint = f"try: python {rejected[2]} --help"
+        hint = f"see what it takes: python {rejected[2]} --help"
     clause = "; ".join(filter(None, [why, *_witnesses(judged, row), quote]))
     return Sentence(clause, tuple(_evidence(judged)), hint, quote)
 

@@ -79,7 +79,8 @@ def finish(run: Run, now: float, result: Result) -> None:
         if run.starts.replaced:
             known["replacements"] = run.starts.replaced
         result = result.model_copy(update=known)
-    run.result = result
+    hint = result.hint.replace("rdzv logs RUN", f"rdzv logs {run.id}")
+    run.result = result.model_copy(update={"hint": hint})
     run.finished_at = now
     run.stop, run.starts.due_at = True, None
     enter(run, Phase.FINISHED, now)

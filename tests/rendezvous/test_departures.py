@@ -45,7 +45,7 @@ def test_a_program_that_a_signal_ended_on_a_node_that_stays_has_another_hint() -
     drive.depart(1, 0, "spot")
     drive.fail(1, 3, leaves=True)
     assert drive.result.exit_code == 3
-    assert drive.result.hint == "see what it wrote before: rdzv logs RUN"
+    assert drive.result.hint == "see what it wrote before: rdzv logs r"
 
 
 def test_the_verdict_waits_for_programs_that_save_their_state() -> None:

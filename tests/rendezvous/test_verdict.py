@@ -57,7 +57,7 @@ def test_the_verdict_falls_after_two_seconds_without_those_that_only_stop_slowly
     assert (drive.phase, drive.run.stop) == ("running", True)
     drive.wait(0.25)
     assert (drive.result.slot, drive.result.exit_code) == (1, 1)
-    assert drive.result.hint == "see what it wrote before: rdzv logs RUN"
+    assert drive.result.hint == "see what it wrote before: rdzv logs r"
     assert drive.reasons[-1] == "node 1 (host1) failed: the program ended with exit code 1"
 
 

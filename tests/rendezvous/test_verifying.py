@@ -727,7 +727,7 @@ def test_a_program_that_fails_is_followed_by_what_was_warned_of() -> None:
     drive.wait(2)
     assert (drive.result.code, drive.result.slot) == ("program_failed", 2)
     assert drive.result.hint == (
-        "see what it wrote before: rdzv logs RUN; "
+        "see what it wrote before: rdzv logs r; "
         "warning at the start: slot 1 (host1): GLOO_SOCKET_IFNAME other, expected eth0: it "
         "excludes the interface that the table uses (L17); unset GLOO_SOCKET_IFNAME: rdzv "
         "sets it to the interface that it has verified"

@@ -123,6 +123,13 @@ def test_ranks_of_which_the_same_is_true_are_named() -> None:
     assert clause(suspect("stopped_process", None), together=(4,)).endswith("; so did rank 4")
 
 
+def test_what_to_do_about_a_rejected_argument_has_one_lead() -> None:
+    """The last line begins it with `next:`."""
+    one = suspect("arguments", 2, Clue(id="arguments", line="train.py: error: no --lr"))
+    said = sentence_of(Judged(one, one, blames=True))
+    assert said.hint == "see what it takes: python train.py --help"
+
+
 def test_where_nobody_is_blamed_it_says_so_and_what_to_look_at() -> None:
     one = suspect("waited", 1, Clue(id="waited", line="Timed out"))
     said = sentence_of(Judged(one, one, blames=False, waiting=2, of=4, silent=(1, 3)))
