@@ -86,6 +86,21 @@ def test_a_report_is_folded_unless_it_alone_quotes_an_exception(name: str, count
     assert shown(lines(traceback=True), filed) == before
 
 
+@pytest.mark.parametrize("name", ["torchrun-failed", "accelerate-failed"])
+def test_of_a_launcher_that_is_stopped_after_a_rank_failed_it_is_not_said_that_the_stop_was_why(
+    name: str,
+) -> None:
+    printed = output(name)
+    first = printed.index("Root Cause (first observed failure):")
+    for given, why in (
+        (printed, Why.FAILED),
+        (printed[:first] + [one.replace(": 1 ", ": -15 ") for one in printed[first:]], Why.STOPPED),
+    ):
+        reader = lines(stopped=True)
+        shown(reader, given)
+        assert set(reader.folded) - {Why.AT_START} == {why}
+
+
 def test_an_exit_barrier_is_folded_whole_and_nothing_behind_it() -> None:
     printed, reader = output("torchrun-barrier"), lines()
     other = printed[0].replace("Error waiting on", "No").replace("16:", "17:", 1)

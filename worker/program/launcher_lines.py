@@ -72,6 +72,7 @@ _BEHIND = re.compile(
 _RULE = re.compile(r"={20,}")
 _FIRST = "Root Cause (first observed failure):"
 _LOCAL = re.compile(r"  rank      : \d+ \(local_rank: (?P<rank>\d+)\)")
+_BY_STOP = re.compile(r"  exitcode  : -(?:2|9|15) ")
 _ERROR_FILE = re.compile(r" *error_file: (?P<file>.+)")
 
 
@@ -104,6 +105,7 @@ class LauncherLines:
         self._block: list[str] = []
         self._may_follow = False
         self._barrier = ""
+        self._at_stop = Why.STOPPED
 
     @property
     def is_behind(self) -> bool:
@@ -200,7 +202,11 @@ class LauncherLines:
         rule = next(one for one in self._block if _RULE.fullmatch(one))
         if line != rule:
             return []
-        told = self._is_told(self._block)
+        first = self._block[self._block.index(_FIRST) :] if _FIRST in self._block else []
+        told = self._is_told(first)
+        if self.is_stopped and first and not any(map(_BY_STOP.match, first)):
+            self.folded[Why.FAILED] += self.folded.pop(Why.STOPPED, 0)
+            self._at_stop = Why.FAILED
         shown = self._close()
         if self._held and told:
             self.folded[Why.FAILED] += len(self._held)
@@ -231,7 +237,7 @@ class LauncherLines:
         held, self._held = self._held, []
         if not self.is_stopped:
             return held
-        self.folded[Why.STOPPED] += len(held)
+        self.folded[self._at_stop] += len(held)
         return []
 
     def _give_up(self) -> list[str]:
@@ -239,9 +245,8 @@ class LauncherLines:
         block, self._block, self._next = self._block, [], self._at_any
         return [*self._decide(), *block]
 
-    def _is_told(self, report: list[str]) -> bool:
+    def _is_told(self, first: list[str]) -> bool:
         """Whether what a report says of the rank that failed first is told elsewhere, too."""
-        first = report[report.index(_FIRST) :] if _FIRST in report else []
         ranks = [int(found["rank"]) for line in first if (found := _LOCAL.match(line))]
         return bool(ranks) and (quotes_nothing(first) or self._has_traceback(ranks[0]))
 
