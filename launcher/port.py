@@ -24,6 +24,7 @@ class LauncherPort:
         run: The run's ID.
         state: The run's folder.
         say: Shows a line to the person.
+        parted: Whether the launch has parted from its run.
     """
 
     def __init__(self, client: RegistryClient, state: StateDir, say: Callable[[str], None]) -> None:
@@ -31,7 +32,7 @@ class LauncherPort:
         self.run = state.run
         self.state = state
         self.say = say
-        self._parts = False
+        self.parted = False
         self._wakes = asyncio.Event()
 
     def now(self) -> float:
@@ -41,14 +42,14 @@ class LauncherPort:
     async def ticks(self, seconds: float) -> AsyncIterator[None]:
         """Yield now, after each pause of so many seconds, and one last time when the launch parts
         from its run: its nodes have left, and the registry is still there."""
-        while not self._parts:
+        while not self.parted:
             yield
             await self.pause(seconds)
         yield
 
     async def parting(self) -> None:
         """Wait until the launch parts from its run, as in `ticks`."""
-        while not self._parts:
+        while not self.parted:
             await self._wakes.wait()
 
     async def pause(self, seconds: float) -> None:
@@ -62,7 +63,7 @@ class LauncherPort:
 
     def part(self) -> None:
         """Part from the run: each part of a feature ticks once more, and ends."""
-        self._parts = True
+        self.parted = True
         self._wakes.set()
 
 

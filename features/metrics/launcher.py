@@ -80,7 +80,7 @@ class MetricsFile:
 
     def _show_progress(self) -> None:
         now = self._port.now()
-        if now - self._shown_at >= _PROGRESS_SECONDS:
+        if now - self._shown_at >= _PROGRESS_SECONDS and not self._port.parted:
             from features.metrics.view import in_one_line  # not needed before the first row
 
             self._shown_at = now

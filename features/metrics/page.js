@@ -32,14 +32,15 @@ function tiles(ctx) {
   const { head } = ctx.store;
   const rows = rowsOf(ctx.store);
   if (!rows.length) return [];
-  const steps = rows.map((row) => row.step);
-  const [least, most] = [Math.min(...steps), Math.max(...steps)];
+  const by = (name) => rows.map((row) => row[name]);
+  const [least, most, last] = [Math.min(...by("step")), Math.max(...by("step")), Math.max(...by("at"))];
   const names = [...new Set(rows.flatMap((row) => Object.keys(row.values)))];
   const of = (name) => rows.map((row) => row.values[name]).filter((one) => one !== undefined);
   const middle = (name) => shown(of(name).find((one) => typeof one !== "number") ?? median(of(name)));
   const many = (count) => count > 1 ? `median of ${grouped(count)} ranks` : "";
-  const newest = median(rows.map((row) => row.pace ?? NaN));
-  const age = head.over ? 0 : ctx.elapsed() - Math.max(...rows.map((row) => row.at));
+  const newest = median(by("pace"));
+  const late = rows.some((row) => row.step + (last - row.at + 2) * newest < most); // in lock-step they report apart
+  const age = head.over ? 0 : ctx.elapsed() - last;
   const old = age > Math.max(STANDS_SECONDS, 5 / (newest || 1)); // it has the speed no more that it had
   const pace = old ? null : newest;
   const end = ENDS.map((name) => median(of(name))).find((one) => one !== null) ?? null;
@@ -47,7 +48,7 @@ function tiles(ctx) {
   const speed = names.find((name) => SPEED.test(name));
   const left = end !== null && pace && !head.over ? (end - least) / pace : null;
   return [
-    ["Step", grouped(most), old ? `${duration(age)} ago` : least < most ? `the last rank at ${grouped(least)}` : end === null ? "" : `of ${grouped(end)}`],
+    ["Step", grouped(most), old ? `${duration(age)} ago` : late ? `the last rank at ${grouped(least)}` : end === null ? "" : `of ${grouped(end)}`],
     loss && ["Loss", middle(loss), loss === "loss" ? many(of(loss).length) : clip(loss, 40)],
     speed && !old && ["Throughput", middle(speed), clip(speed, 40)],
     pace !== null && ["Speed", pace < 1 ? `${shown(1 / pace)} s` : `${shown(pace)}/s`, pace < 1 ? "each step" : "steps"],

@@ -102,6 +102,17 @@ def test_progress_is_shown_once_a_minute(tmp_path: Path) -> None:
     ]
 
 
+def test_progress_that_comes_with_the_end_is_kept_and_not_shown(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    kept.registry.rows.clear()
+
+    async def course() -> None:
+        kept.registry.rows.append(line(1))
+
+    assert kept.run(course) == [1]
+    assert kept.shown == []
+
+
 @pytest.mark.parametrize(
     ("size", "is_full"), [((256 << 20) - 1_000, False), ((256 << 20) - 10, True)]
 )

@@ -33,6 +33,15 @@ def test_it_says_how_far_and_how_fast_the_program_is(opened: Open) -> None:
     assert seen.tiles()["Loss"] == ["0.53", "median of 3 ranks"]
 
 
+def test_ranks_in_lock_step_that_report_at_different_moments_are_not_behind(opened: Open) -> None:
+    stub = Stub(4)
+    ranks = [{**shown.rank(0, 1190), "at": 299.0}, shown.rank(1)]
+    stub.answers["state"]["parts"]["metrics"] = ranks
+    seen = opened(stub)
+    seen.page.locator(".tiles b").first.wait_for()
+    assert seen.tiles()["Step"] == ["1,200", ""]
+
+
 def test_a_speed_that_is_over_is_not_shown(opened: Open) -> None:
     stub = Stub(4)
     for one in stub.answers["state"]["parts"]["metrics"]:
