@@ -77,8 +77,18 @@ class _Since(click.ParamType[float]):
         return at
 
 
+def _newest(root: Path) -> str:
+    """Return the newest run of this machine, and say which it is. Raises UsageError."""
+    from launcher.state.state_dir import known_runs
+
+    if not (known := known_runs(root)):
+        raise UsageError(f"no run was launched here (looked in {root})", hint="name a RUN")
+    click.echo(f"rdzv: run '{known[0].run}'", err=True)
+    return known[0].run
+
+
 @click.command()
-@click.argument("run", shell_complete=run_ids)
+@click.argument("run", required=False, shell_complete=run_ids)
 @STATE_DIR
 @click.option(
     "--node",
@@ -130,7 +140,7 @@ class _Since(click.ParamType[float]):
 @click.option("--registry", is_flag=True, help="Also show what the registry and the agents log.")
 @URL
 def logs(
-    run: str,
+    run: str | None,
     state_dir: Path | None,
     url: str | None,
     texts: tuple[str, ...],
@@ -139,7 +149,7 @@ def logs(
     follow: bool,
     **chosen: Any,
 ) -> None:
-    """Show the last lines that the programs of a run printed.
+    """Show the last lines that the programs of a run printed, without RUN those of the newest.
 
     Reads the log files on this machine and those of the run's scheduler. What neither has, the
     nodes send while the run is in progress. If the run failed, the error that ended it comes last.
@@ -168,6 +178,7 @@ def logs(
         lines = None
     from worker.program.wanted import Wanted
 
+    run = run or _newest(root_folder(state_dir))
     chosen |= {"lines": lines, "follow": follow, "wanted": Wanted(texts, level)}
     if (registry := at_registry(partial(root_folder, state_dir, run), run, url)) is not None:
         from launcher.run.at_registry import read_logs

@@ -616,6 +616,8 @@ def test_the_newest_lines_of_each_log_are_shown(root: Path) -> None:
     first, second = (f"==> {state.logs / name}\n" for name in ("node-0.log", "node-1.log"))
     assert rdzv("logs", "llama", "--lines", "2").stdout == f"{first}2\ufffd\n3\n{second}a\n"
     assert rdzv("logs", "llama", "--node", "1").stdout == f"{second}a\n"
+    newest = rdzv("logs", "--node", "1")
+    assert (newest.stdout, newest.stderr) == (f"{second}a\n", "rdzv: run 'llama'\n")
     result = rdzv("logs", "llama", "--node", "7")
     assert result.stderr == (
         f"rdzv: there is no node-7.log in {state.logs}\n"
