@@ -89,13 +89,26 @@ def _judge(nodes: Sequence[NodeSeen]) -> Judged | None:
     ended_alike = any(one.code == cause.code for one in suspects if one is not cause)
     if (_says_nothing(cause) and ended_alike) or _of_some(cause, ranks):
         return ranks.judge(first)
-    alike = {one.slot for one in own if one.row == cause.row} - {cause.slot}
+    alike = {one.slot for one in own if one.row == cause.row}
+    alike |= {node.slot for node in nodes if any(_is_alike(cause, c) for c in node.evidence().clues)}
+    alike -= {cause.slot}
+    # Who was stopped before it ended may have failed of the same a moment later.
+    known = all(node.slot in {cause.slot, *alike} or _is_over(node) for node in nodes)
     blames = BY_ID[cause.row].kind is not Kind.BETWEEN
     of_row = ranks.of_row(cause.row) if not blames else ()
     raised = cause.clue is not None and cause.clue.raised and ranks.saying(cause.clue.line)
     every = ranks.count if raised == ranks.count > 1 else 0
-    others = len(nodes) - 1
+    others = len(nodes) - 1 if known else 0
     return Judged(cause, first, blames, (), len(alike), others, named=of_row, everyone=every)
+
+
+def _is_over(node: NodeSeen) -> bool:
+    """Return whether its program has ended by itself."""
+    return node.report is not None and not node.report.stopped
+
+
+def _is_alike(cause: Suspect, clue: Clue) -> bool:
+    return clue.id == cause.row and clue.raised
 
 
 def _lost_another_later(nodes: Sequence[NodeSeen], one: Suspect) -> bool:

@@ -156,13 +156,16 @@ class Ranks:
             yield [self._named(rank, "stopped_process", first.at, Proof.FACT) for rank in stopped]
         if failing := self.failing(math.inf):
             yield failing
-        ended = [rank for rank in others if self._ended_early(rank, first.at)]
+        unread = {rank for rank in self._slots if not self._is_read(rank)}
+        known = [rank for rank in others if unread.isdisjoint(self._slots[rank].ranks)]
+        ended = [rank for rank in known if self._ended_early(rank, first.at)]
         early = [
             self._named(rank, "early_end", self._ended_at(rank), Proof.FACT, self._last_said(rank))
             for rank in sorted(ended, key=self._ended_at)
         ]
         nobody_lost = not self._lost and len(others) == len(self._slots)
-        if nobody_lost or sum(map(self._succeeded, self._slots)) * 2 > self.count:
+        well = sum(map(self._succeeded, self._slots)) + len(unread)  # those may have, too
+        if nobody_lost or well * 2 > self.count:
             early = []  # nobody missed them; or who went on is the odd one, or they are as many
         if early and (not alive or set(ended) & set(named)):
             yield early
@@ -237,6 +240,11 @@ class Ranks:
             any_failed_at = min(self._failed_at.values(), default=math.inf)
             return self._ended_at(rank) > self._failed_at.get(self._slots[rank].slot, any_failed_at)
         return bool(end.exit_code) and rank not in self._failed
+
+    def _is_read(self, rank: int) -> bool:
+        """Return whether it is known with which code it ended, or that it went on."""
+        end = self._ends.get(rank)
+        return end is not None and (end.ended is None or end.exit_code is not None)
 
     def _succeeded(self, rank: int) -> bool:
         end = self._ends.get(rank)

@@ -277,11 +277,8 @@ class Processes:
             self._signal(signal.SIGKILL)
 
     def _ended(self, local_rank: int, process: Child, code: int) -> None:
-        if code == 0 and not self._code:
-            process.wait()
-            return
-        self._zombies.append(process)  # not waited for yet: they tell the agent who was first
-        if self._code:
+        self._zombies.append(process)  # not waited for yet: they tell the agent how each has ended
+        if code == 0 or self._code:
             return
         told = self._ending
         self._fail(code if code > 0 else 128 - code)
