@@ -90,7 +90,9 @@ def _judge(nodes: Sequence[NodeSeen]) -> Judged | None:
     if (_says_nothing(cause) and ended_alike) or _of_some(cause, ranks):
         return ranks.judge(first)
     alike = {one.slot for one in own if one.row == cause.row}
-    alike |= {node.slot for node in nodes if any(_is_alike(cause, c) for c in node.evidence().clues)}
+    alike |= {
+        node.slot for node in nodes if any(_is_alike(cause, c) for c in node.evidence().clues)
+    }
     alike -= {cause.slot}
     # Who was stopped before it ended may have failed of the same a moment later.
     known = all(node.slot in {cause.slot, *alike} or _is_over(node) for node in nodes)

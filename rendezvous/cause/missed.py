@@ -242,9 +242,11 @@ class Ranks:
         return bool(end.exit_code) and rank not in self._failed
 
     def _is_read(self, rank: int) -> bool:
-        """Return whether it is known with which code it ended, or that it went on."""
+        """Return whether its node, if it has told, tells its exit code, or that it went on."""
         end = self._ends.get(rank)
-        return end is not None and (end.ended is None or end.exit_code is not None)
+        if end is None:
+            return self._slots[rank].report is None
+        return end.ended is None or end.exit_code is not None
 
     def _succeeded(self, rank: int) -> bool:
         end = self._ends.get(rank)

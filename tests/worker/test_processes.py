@@ -131,6 +131,17 @@ def test_how_those_ended_who_were_told_to_can_be_seen_until_the_last_has(tmp_pat
     assert not any(rank.is_running() for rank in pids.values())
 
 
+def test_how_one_that_ended_well_ended_can_be_seen_until_the_last_has(tmp_path: Path) -> None:
+    script = "import os\nprint(os.getpid(), flush=True)\n"
+    script += "os.environ['LOCAL_RANK'] == '0' or os._exit(0)\n" + WAIT
+    process = start(*python(script), str(tmp_path / "go"))
+    pids = [psutil.Process(int(pid)) for pid in read(process, 2)]
+    until(lambda: psutil.STATUS_ZOMBIE in [one.status() for one in pids])
+    assert process.poll() is None
+    (tmp_path / "go").touch()
+    assert ended(process)[0] == 0
+
+
 @pytest.mark.parametrize(
     ("program", "code", "why"),
     [("no-such-program", 127, "No such file or directory"), ("/", 126, "Permission denied")],

@@ -95,6 +95,41 @@ def test_how_many_nodes_failed_of_the_same_is_counted() -> None:
     assert (judged.cause.slot, judged.alike, judged.others) == (0, 2, 3)
 
 
+def stopped(slot: int, *clues: Clue) -> NodeSeen:
+    one = node(slot, [lives(slot)], clues)
+    assert one.report is not None
+    return replace(one, report=one.report.model_copy(update={"stopped": True, "exit_code": 143}))
+
+
+def test_nodes_are_compared_where_it_is_known_how_all_ended() -> None:
+    first = node(0, [ended(0, 1)], [said(0, "import_error")])
+    well, alike = node(1, [ended(1, 0)]), stopped(1, said(1, "import_error", at=0.2))
+    assert "the other node did not fail in this way" in clause(first, well)
+    # It was stopped, or has not told yet: it may fail of the same a moment later.
+    for other in (stopped(1), NodeSeen(1, ranks=range(1, 2))):
+        assert "other node" not in clause(first, other)
+    assert "the other node failed in the same way" in clause(first, alike)
+    assert "other 2 nodes" not in clause(first, alike, stopped(2))
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_no_early_end_is_certain_while_a_code_is_unknown(known: bool) -> None:
+    unread = RankEnd(rank=1, exit_code=0 if known else None, ended=-2.0)
+    suffers = node(0, [ended(0, 134), unread], lost(0))
+    goes_on = [lives(rank) for rank in range(2, 6)]
+    assert verdict(suffers, node(1, goes_on))[3] is known
+    # Whoever it is, most may have ended well: then who went on is the odd one.
+    early = node(1, [ended(2, 0), ended(3, 0)], began_at=98.0)
+    assert verdict(suffers, early) == ("peer_gone", 0, 0, False)
+
+
+def test_an_early_end_needs_the_codes_of_all_ranks_of_its_node() -> None:
+    suffers = node(0, [ended(0, 1), *map(lives, range(1, 6))], lost(0))
+    for code, row in ((0, "early_end"), (None, "peer_gone")):
+        other = [ended(6, 0), RankEnd(rank=7, exit_code=code, ended=0.0)]
+        assert verdict(suffers, node(1, other, began_at=98.0))[0] == row
+
+
 @pytest.mark.parametrize("later", [-0.3, 0.1, 1.9])
 def test_an_early_end_is_named_though_it_closed_its_connections_first(later: float) -> None:
     suffers = node(0, [ended(0, 1)], lost(0))
