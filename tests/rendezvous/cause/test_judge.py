@@ -103,7 +103,7 @@ def stopped(slot: int, *clues: Clue) -> NodeSeen:
 
 def test_nodes_are_compared_where_it_is_known_how_all_ended() -> None:
     first = node(0, [ended(0, 1)], [said(0, "import_error")])
-    well, alike = node(1, [ended(1, 0)]), stopped(1, said(1, "import_error", at=0.2))
+    well, alike = node(1, [ended(1, 0)]), stopped(1, said(1, "import_error", "of node 1", at=0.2))
     assert "the other node did not fail in this way" in clause(first, well)
     # It was stopped, or has not told yet: it may fail of the same a moment later.
     for other in (stopped(1), NodeSeen(1, ranks=range(1, 2))):
