@@ -59,7 +59,7 @@ _WITHOUT_WORDS = ("exit_code", "abort", "not_started")
 """Rows of programs that end by themselves, and may have said why."""
 _OF_NO_REASON = ("exception", "ranks_differ")
 """Rows of what a device may have caused."""
-CRASHES = ("abort", "bus_error", "crash", "segfault")
+CRASHES = ("abort", "arithmetic", "bus_error", "crash", "segfault")
 """Ends of who lost another rank, too: without a reason, another one's reason goes before."""
 _OLD_SECONDS = 30.0
 """What a rank said so long before its end it has got over, unless it said nothing after that."""

@@ -67,7 +67,7 @@ CONSEQUENCES = frozenset(row.id for row in CAUSES if row.kind is Kind.CONSEQUENC
 TOLD_OF_RANK = "told_of_rank"
 _BY_REMOTE = re.compile(r"\S+: On WorkerInfo\(id=\d")
 """Words of torch's RPC before what the other side has raised."""
-_NOT_RAISED = frozenset({"abort", "segfault", "bus_error", "crash", "arguments"})
+_NOT_RAISED = frozenset({"abort", "segfault", "bus_error", "crash", "arithmetic", "arguments"})
 """Rows of what Python does not raise, and other programs only say."""
 
 
@@ -104,6 +104,8 @@ class Told:
     where: str
 
 
+_LINKER = re.compile(r"\bld: cannot find -l\S")
+"""What a linker lacks, among all that a compiler's exception says."""
 _STARTS = re.compile(r"/(popen_\w+|subprocess|threading)\.py$")
 """Files of Python that start processes and threads."""
 
@@ -149,6 +151,8 @@ class Raised:
         """The row that it tells of, and its words."""
         if self.told or _BY_REMOTE.match(self.line):
             return TOLD_OF_RANK, self.words()
+        if linked := next(filter(_LINKER.search, [self.said, *self.more]), ""):
+            return "build_failed", linked.strip()
         reason, whole = self._last_error(), self.words()
         innermost = self.below.rpartition("\n")[2]
         texts = [(self.line, whole if self.line.endswith(":") else self.line), (whole, whole)]
@@ -293,7 +297,8 @@ class Traceback(Ended):
         own = [one for one in each if one[1] not in CONSEQUENCES]
         told = self._of_own([one for one in own if not one[0].is_lost] or own[-1:])
         more = f" (and {self.alike} more)" if self.alike else ""
-        if not (said := next((one.said for one in self.raised if one.said), "")):
+        said = next((one.said for one in self.raised if one.said), "")
+        if not said or said in told.line:
             return Told(told.row, told.line + more, told.where)
         general = told.row in ("exception", "build_failed")
         row = (_special(said, known) if general else None) or told.row

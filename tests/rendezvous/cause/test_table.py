@@ -104,6 +104,7 @@ ENDS = {
     "bus_error": (135, "Fatal Python error: Bus error"),
     "segfault": (139, "Fatal Python error: Segmentation fault"),
     "crash": (132, ""),
+    "arithmetic": (136, ""),
     "abort": (134, "terminate called after throwing an instance of 'std::logic_error'"),
     "exit_code": (7, "step 3"),
     "own_watchdog": (1, "Timeout (0:00:04)!"),

@@ -183,7 +183,6 @@ def test_what_a_command_wrote_is_told_with_its_failure() -> None:
     ("said", "row"),
     [
         ("nvcc fatal   : Value 'c++17' is not defined for option 'std'", "build_failed"),
-        ("/usr/bin/ld: cannot find -lx: No such file or directory", "build_failed"),
         ("/tmp/ccJ.s: fatal error: error writing: No space left on device", "disk_full"),
     ],
 )
@@ -206,6 +205,15 @@ def test_what_a_compiler_said_is_told_with_what_came_of_it(
     assert clue.line.startswith(failed)
     assert clue.line.endswith(f"; its command said '{said}'")
     assert clue.id == row
+
+
+def test_what_a_linker_lacks_is_told_rather_than_the_builders_exception() -> None:
+    lacks = "/usr/bin/ld: cannot find -lcuda: No such file or directory"
+    failed = "subprocess.CalledProcessError: Command '['ninja', '-v']' returned non-zero status 1."
+    last = "RuntimeError: Error building extension 'adam': [1/2] c++ a.o -lcuda -o adam.so"
+    before = clues(lacks, raised(3, failed), "", DIRECT, "", raised(7, last))[-1]
+    within = clues(raised(7, last), "FAILED: adam.so", lacks, "collect2: error: ld returned 1")[-1]
+    assert (before.id, before.line) == (within.id, within.line) == ("build_failed", lacks)
 
 
 @pytest.mark.parametrize(
