@@ -24,7 +24,7 @@ _MOST_APART = 2
 _SOURCE = re.compile(
     r"\[(enforce fail at )?/?\S+\.(cc|cpp|h):\d+\] (\. )?"
     r"|\[[IWEF]\d{3,4} [\d:.]+ \S+\.(cc|cpp|h):\d+\] (\[c10d\] )?"
-    r"|^\s*what\(\):\s*|^([a-z_]\w*\.){3,}(?=\w+:)"
+    r"|^\s*what\(\):\s*|^([a-z_]\w*\.){3,}(?=\w+:)| \(required by \S+\)"
 )
 _REJECTED = re.compile(r"the program( rejected its arguments: )(\S+\.py): error: ")
 """What argparse says begins with the name of the program."""

@@ -212,3 +212,9 @@ def test_who_is_not_blamed_is_said_not_to_be_known_before_any_quote(row: Row) ->
         assert said.brief.index(" is not known") < said.brief.index("ranks 0, 3")
         assert said.clause == f"{said.brief}; {said.quote}"
         assert len(row.says) <= 160
+
+
+def test_the_version_that_a_library_lacks_stands_in_the_reason() -> None:
+    lacks = "ImportError: /opt/env/lib/libstdc++.so.6: version `GLIBCXX_3.4.30' not found"
+    clue = Clue(id="shared_library", line=f"{lacks} (required by /opt/env/ext.so)", raised=True)
+    assert clause(suspect("shared_library", 1, clue)).endswith(f"does not fit: {lacks}")
