@@ -49,7 +49,7 @@ class Sample:
     Attributes:
         calls: Of each rank, how many collectives it has called, and how many have ended; -1: it
             does not answer.
-        printed: Bytes that the program has written.
+        printed: Bytes that the ranks have written; what a person saw last is counted alike.
         step: The highest step that it has told; None: none.
         work: Of each rank with its children the seconds of CPU and the bytes read and written, and
             last those of its launcher, where a rank's process is not known.

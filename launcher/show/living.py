@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 
 from rendezvous.feature import locating_command
@@ -16,7 +17,8 @@ _MOST_NODES = 4
 
 
 class Outputs:
-    """Output of the nodes on this machine, as their log files have it.
+    """Output of the ranks on this machine: what the log files of the nodes have, without what those
+    of their launchers have.
 
     Args:
         folder: Where the log files are.
@@ -25,26 +27,37 @@ class Outputs:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._sizes: dict[Path, int] = {}
+        self._printed = self._most = 0
         self._changed_at = 0.0
 
     def silent_seconds(self, now: float) -> float | None:
-        """Seconds since anything was printed; infinite where nothing was. None: a line is not
+        """Seconds since a rank printed anything; infinite where none has. None: a line is not
         finished, or no log file tells.
 
         Args:
             now: Of a clock that does not jump; what was printed since the last call counts as new.
         """
+        nodes, launchers = "node-*.log", "launcher-*.log"
         try:
-            sizes = {log: log.stat().st_size for log in self._folder.glob("node-*.log")}
+            # What a launcher prints is in its own log first: it never counts as a rank's meanwhile.
+            sizes = {log: log.stat().st_size for log in self._folder.glob(nodes)}
             if not all(_ends_its_line(log, size) for log, size in sizes.items()):
                 return None
+            own = {log: log.stat().st_size for log in self._folder.glob(launchers)}
         except OSError:  # moved away, or cut, just now
             return None
-        if sizes != self._sizes:
-            self._sizes, self._changed_at = sizes, now
+        self._printed += self._grown(sizes) - self._grown(own)
+        if self._printed > self._most:
+            self._most, self._changed_at = self._printed, now
         if not sizes:
             return None
-        return now - self._changed_at if any(sizes.values()) else math.inf
+        return now - self._changed_at if self._most else math.inf
+
+    def _grown(self, sizes: Mapping[Path, int]) -> int:
+        """Bytes since the last time; a full log is begun anew."""
+        grown = [size - self._sizes.get(log, 0) for log, size in sizes.items()]
+        self._sizes |= sizes
+        return sum(more if more >= 0 else size for more, size in zip(grown, sizes.values(), strict=True))
 
 
 def _ends_its_line(log: Path, size: int) -> bool:

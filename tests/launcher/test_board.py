@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import math
 import re
 import textwrap
 from dataclasses import replace
@@ -487,6 +488,26 @@ def test_the_living_line_is_drawn_while_nothing_is_printed(tmp_path: Path) -> No
     log.write_text("epoch 1\nsaving ... done\n")
     assert drawn() == ""
     assert "output 5 s ago" in drawn(later=5.0)
+
+
+def test_what_a_launcher_prints_is_no_output_of_a_rank(tmp_path: Path) -> None:
+    """It is in its own log first, and folded where a person looks."""
+    node, launcher = tmp_path / "node-0.log", tmp_path / "launcher-0.log"
+    outputs = Outputs(tmp_path)
+    node.write_text("")
+    assert outputs.silent_seconds(0.0) == math.inf
+    launcher.write_text("banner\n")
+    assert outputs.silent_seconds(1.0) == math.inf
+    node.write_text("banner\n")
+    assert outputs.silent_seconds(2.0) == math.inf
+    node.write_text("banner\nepoch 1\n")
+    assert outputs.silent_seconds(3.0) == 0.0
+    for log in (launcher, node):
+        with log.open("a") as file:
+            file.write("it is stopped\n")
+        assert outputs.silent_seconds(9.0) == 6.0
+    node.write_text("epoch 2\n")  # begun anew
+    assert outputs.silent_seconds(10.0) == 0.0
 
 
 def test_a_line_of_a_program_takes_the_place_of_the_living_line(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ class RunningRanks(NamedTuple):
         pids: The processes of the local ranks; None where it is not known.
         first_rank: The global rank of local rank 0.
         launcher: The process of the program, which may be a rank itself; None: not known.
-        printed: Bytes that the program has printed.
+        printed: Bytes that the ranks have printed.
         step: The highest step that is known of it.
     """
 

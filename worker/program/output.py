@@ -168,12 +168,12 @@ class OutputSink:
 
     @property
     def printed(self) -> int:
-        """How many bytes the program has written."""
+        """How many bytes its ranks have written; a launcher's own words are no progress."""
         return self._printed
 
     def write(self, stream: Stream, data: bytes, rank: int | None = None) -> None:
         """See the protocol."""
-        self._printed += len(data)
+        self._printed += len(data) * (rank != LAUNCHER)
         self._words.take(None if rank == LAUNCHER else rank, data, stream)
         self._append(data)
         self._tail.write(stream, data)
