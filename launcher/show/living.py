@@ -55,9 +55,9 @@ class Outputs:
 
     def _grown(self, sizes: Mapping[Path, int]) -> int:
         """Bytes since the last time; a full log is begun anew."""
-        grown = [size - self._sizes.get(log, 0) for log, size in sizes.items()]
-        self._sizes |= sizes
-        return sum(more if more >= 0 else size for more, size in zip(grown, sizes.values(), strict=True))
+        before, self._sizes = self._sizes, {**self._sizes, **sizes}
+        grown = ((size, size - before.get(log, 0)) for log, size in sizes.items())
+        return sum(more if more >= 0 else size for size, more in grown)
 
 
 def _ends_its_line(log: Path, size: int) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import math
-import math
 import re
 import textwrap
 from dataclasses import replace
