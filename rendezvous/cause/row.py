@@ -37,7 +37,6 @@ class Row:
     Attributes:
         id: Its name in `result.json`.
         says: What it means, as a sentence continues after the rank's name.
-        shown_by: What it is told from, for readers of the table.
         hint: What to do.
         patterns: Regular expressions of lines that tell it.
         words: Regular expressions of quoted words, where no other row explains them.
@@ -47,7 +46,6 @@ class Row:
 
     id: str
     says: str
-    shown_by: str
     hint: str = ""
     patterns: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
