@@ -48,7 +48,7 @@ def test_the_code_of_a_rank_on_another_host_is_the_runs(tmp_path: Path) -> None:
         outcome = run.finish()
         until(lambda: left_on(lab) == [])
     assert outcome.code == 3
-    assert "run 'r' failed: node 0 (h0) failed: the program ended with exit code 3" in (
+    assert "run 'r' failed: node 0 (h0) failed first: the program ended with exit code 3" in (
         outcome.last_line
     )
 
