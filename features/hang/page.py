@@ -10,7 +10,7 @@ from features.hang.rules import groups_of, look_at
 from features.hang.view import frame_text, head_words, one_look, ranks_of, unseen_lines
 from features.hang.wire import RunLook, Stack
 from launcher.ui import parts
-from rendezvous.wire.words import printable, spans_text
+from rendezvous.wire.words import hint_for, printable, spans_text
 
 _MOST_FRAMES = 32
 _MOST_PLACES = 64
@@ -73,7 +73,7 @@ class Part(parts.Part):
         verdict = look_at(found, None)
         return {
             "sentence": printable(verdict.sentence, _MOST_CHARACTERS),
-            "next_step": printable(verdict.next_step.replace("logs RUN", f"logs {run}"), 600),
+            "next_step": printable(hint_for(run, verdict.next_step), 600),
             "places": _places(found),
             "notes": [printable(line, _MOST_CHARACTERS) for line in unseen_lines(found)],
         }

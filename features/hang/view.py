@@ -25,7 +25,7 @@ from launcher.show.status import (
 )
 from rendezvous.talk.questions import answers, ask_nodes
 from rendezvous.wire.errors import RdzvError, TooManyRequests
-from rendezvous.wire.words import listed, node_name, printable, seconds_text, spans_text
+from rendezvous.wire.words import hint_for, listed, node_name, printable, seconds_text, spans_text
 
 SHOWN_FRAMES = 8
 _SHOWN_GROUPS = 20
@@ -60,7 +60,7 @@ async def show_look(
         raise RdzvError(f"run '{run}' has ended, so there is no rank to look at")
     before, found = await _look(state, again)
     verdict = look_at(found, before)
-    verdict = replace(verdict, next_step=verdict.next_step.replace("logs RUN", f"logs {run}"))
+    verdict = replace(verdict, next_step=hint_for(run, verdict.next_step))
     if save is not None:
         _save(save, as_text(run, found, verdict))
     if as_json:

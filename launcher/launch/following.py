@@ -164,9 +164,11 @@ class Following:
                     self.registry.say_once(exc.one_line)
                 elif told and now() - self._answered_at <= NOT_NOW_SECONDS:
                     self._asked_since, is_last = now(), False
-                    words = f"the registry answers, but cannot serve run '{self._port.run}' just"
                     if not self._signalled:  # a signal may have come to the registry as well
-                        self.registry.say_once(f"{words} now: {exc.message}")
+                        self.registry.say_once(
+                            f"the registry answers, but cannot serve run '{self._port.run}' "
+                            f"just now: {exc.message}"
+                        )
                 if is_last:
                     words = f"the registry of run '{self._port.run}' does not answer: {exc.message}"
                     raise RegistryLost(words, hint=exc.hint) from exc

@@ -47,7 +47,7 @@ _CTRL_C: Final = "Ctrl-C"
 _CLOSED: Final = "SIGHUP (a closed terminal)"
 _TOLD_TO_END: Final = {0, SIGNALS + 1, SIGNALS + 2, SIGNALS + 15}
 _TOLD_CAUSES: Final = {"", "launcher_ended", "terminated", "interrupted"}
-"""Of programs that ended as they were told, where nothing says why: not of a time limit."""
+"""Rows of programs that ended as they were told: not of a time limit, which is a reason."""
 
 
 @dataclass(frozen=True)

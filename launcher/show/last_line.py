@@ -14,14 +14,12 @@ from launcher.show.run_list import duration
 from launcher.state.state_dir import StateDir
 from rendezvous.wire.errors import Cause
 from rendezvous.wire.run import EpochEnd, Result
-from rendezvous.wire.words import node_name, printable
+from rendezvous.wire.words import hint_for, node_name, printable
 from worker.program.log_file import read_log_name
 from worker.program.rank_logs import rank_log_name
 
 _SAYS = re.compile(r"\w")
 """mpirun ends what it says with a line of dashes."""
-_COMMAND = re.compile(r"\brdzv (\w+) RUN\b")
-"""In a hint: what to type, but for the name of the run."""
 _MOST_EPOCHS = 3
 _MOST_MESSAGE = 300
 _MOST_OF_EPOCH = 120
@@ -46,7 +44,8 @@ def last_line(
             not to be whole, at most six; None: a log, which is searched for one line.
     """
     lines = []
-    apart, short = width is not None, width is not None and not whole
+    apart = width is not None
+    short = apart and not whole
     message, rest = result.message, []
     if not (apart or whole) and len(message) > _MOST_MESSAGE:
         message, rest = _cut(message, _MOST_MESSAGE), [f"the whole cause: rdzv status {run}"]
@@ -133,7 +132,7 @@ def _log_of(result: Result) -> str:
 
 def hint_of(run: str, hint: str, rank: int | None = None) -> str:
     """The hint with the run that its commands are about, and the rank whose log is meant."""
-    hint = _COMMAND.sub(rf"rdzv \1 {run}", hint)
+    hint = hint_for(run, hint)
     if rank is None:
         return hint
     return hint.replace(f"rdzv logs {run}", f"rdzv logs {run} --rank {rank}")

@@ -90,9 +90,8 @@ def _judge(nodes: Sequence[NodeSeen]) -> Judged | None:
     if (_says_nothing(cause) and ended_alike) or _of_some(cause, ranks):
         return ranks.judge(first)
     alike = {one.slot for one in own if one.row == cause.row}
-    alike |= {
-        node.slot for node in nodes if any(_is_alike(cause, c) for c in node.evidence().clues)
-    }
+    told = ((node.slot, clue) for node in nodes for clue in node.evidence().clues)
+    alike |= {slot for slot, clue in told if clue.id == cause.row and clue.raised}
     alike -= {cause.slot}
     # Who was stopped before it ended may have failed of the same a moment later.
     known = all(node.slot in {cause.slot, *alike} or _is_over(node) for node in nodes)
@@ -107,10 +106,6 @@ def _judge(nodes: Sequence[NodeSeen]) -> Judged | None:
 def _is_over(node: NodeSeen) -> bool:
     """Return whether its program has ended by itself."""
     return node.report is not None and not node.report.stopped
-
-
-def _is_alike(cause: Suspect, clue: Clue) -> bool:
-    return clue.id == cause.row and clue.raised
 
 
 def _lost_another_later(nodes: Sequence[NodeSeen], one: Suspect) -> bool:

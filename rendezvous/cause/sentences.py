@@ -63,15 +63,15 @@ _OF_ONE_NODE = frozenset(
 class Sentence:
     """The parts of what is said of a cause; `quote` is the end of the clause that may be cut."""
 
-    clause: str
+    brief: str
+    quote: str
     evidence: tuple[str, ...]
     hint: str
-    quote: str = ""
 
     @property
-    def brief(self) -> str:
-        """The clause without the quote."""
-        return self.clause.removesuffix(self.quote).removesuffix("; ")
+    def clause(self) -> str:
+        """The whole, with the quote last."""
+        return "; ".join(filter(None, (self.brief, self.quote)))
 
 
 def sentence_of(judged: Judged) -> Sentence:
@@ -85,8 +85,8 @@ def sentence_of(judged: Judged) -> Sentence:
     if rejected := _REJECTED.match(why):
         why = f"{rejected[2]}{rejected[1]}{why[rejected.end() :]}"
         hint = f"see what it takes: python {rejected[2]} --help"
-    clause = "; ".join(filter(None, [why, *_witnesses(judged, row), quote]))
-    return Sentence(clause, tuple(_evidence(judged)), hint, quote)
+    brief = "; ".join(filter(None, [why, *_witnesses(judged, row)]))
+    return Sentence(brief, quote, tuple(_evidence(judged)), hint)
 
 
 def _why(judged: Judged, row: Row) -> tuple[str, str]:
@@ -119,12 +119,12 @@ def _compared(judged: Judged) -> str:
     several = judged.others > 1
     nodes = f"the other {judged.others} nodes" if several else "the other node"
     if not judged.alike:
-        return f"; {nodes} did not fail in this way"
-    return f"; {f'{judged.alike} of ' * several}{nodes} failed in the same way"
+        return f"{nodes} did not fail in this way"
+    return f"{f'{judged.alike} of ' * several}{nodes} failed in the same way"
 
 
 def _witnesses(judged: Judged, row: Row) -> Iterator[str]:
-    """How certain it is, and what others tell of it, or of themselves."""
+    """Say how certain it is, and what others tell of it, or of themselves."""
     if not judged.blames:
         which = "whether that is the cause" if judged.of == 1 else "which rank is the cause"
         yield f"{which} is not known"
@@ -134,7 +134,7 @@ def _witnesses(judged: Judged, row: Row) -> Iterator[str]:
     if row.id in _MISSED and first.clue is not None and first is not judged.cause:
         yield f"{_rank(first)} said '{printable(_line(first.clue), _WORDS_WIDTH)}'"
     if judged.blames and row.id in _OF_ONE_NODE and judged.others and not judged.everyone:
-        yield _compared(judged).removeprefix("; ")
+        yield _compared(judged)
     names = "others name" if row.kind is Kind.CONSEQUENCE else "it concerns"
     if not judged.blames and len(judged.named) > (row.kind is not Kind.CONSEQUENCE):
         yield f"{names} {_ranks(judged.named)}"

@@ -105,7 +105,7 @@ class Told:
 
 
 _LINKER = re.compile(r"\bld: cannot find -l\S")
-"""What a linker lacks, among all that a compiler's exception says."""
+"""Names what a linker lacks, among all that a compiler's exception says."""
 _STARTS = re.compile(r"/(popen_\w+|subprocess|threading)\.py$")
 """Files of Python that start processes and threads."""
 

@@ -76,7 +76,7 @@ class FirstCause:
         return self.judged.cause.rank if self.judged.blames else None
 
     def words(self, more: str = "") -> str:
-        """Who failed, how, and why: the beginning of the last line; `more` goes before a quote."""
+        """Say who failed, how, and why, as the last line begins; `more` goes before a quote."""
         judged, report, said = self.judged, self.report, self.said
         joint = ": "
         if report is None or report.by_agent or report.fenced:

@@ -8,6 +8,7 @@ from rendezvous.run.tracked import TrackedSet
 from rendezvous.wire.errors import Cause
 from rendezvous.wire.reports import ExitReport
 from rendezvous.wire.run import NodeState, Phase, Result
+from rendezvous.wire.words import hint_for
 
 
 def enter(run: Run, phase: Phase, now: float) -> None:
@@ -79,8 +80,7 @@ def finish(run: Run, now: float, result: Result) -> None:
         if run.starts.replaced:
             known["replacements"] = run.starts.replaced
         result = result.model_copy(update=known)
-    hint = result.hint.replace("rdzv logs RUN", f"rdzv logs {run.id}")
-    run.result = result.model_copy(update={"hint": hint})
+    run.result = result.model_copy(update={"hint": hint_for(run.id, result.hint)})
     run.finished_at = now
     run.stop, run.starts.due_at = True, None
     enter(run, Phase.FINISHED, now)

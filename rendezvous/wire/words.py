@@ -137,6 +137,14 @@ def reason_clause(reason: str) -> str:
     return f" with {command!r}{''.join(by)}" * bool(command) + f": {words}" * bool(words)
 
 
+_OF_RUN = re.compile(r"\brdzv (\w+) RUN\b")
+
+
+def hint_for(run: str, hint: str) -> str:
+    """Name the run in the commands of a hint: `rdzv logs llama` in place of `rdzv logs RUN`."""
+    return _OF_RUN.sub(lambda command: f"rdzv {command[1]} {run}", hint)
+
+
 def no_node_words(run: str, node: int, count: int) -> str:
     """`run 'llama' has no node 7: its nodes are 0 to 3`, where so many have a number."""
     known = "its only node is 0" if count else "none of its nodes has a number yet"

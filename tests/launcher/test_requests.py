@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 from launcher.run import requests
 from launcher.run.requests import after_drain, after_restart, slot_of
 from launcher.state import find_run
+from launcher.state.port_holder import user_name
 from rendezvous.wire.asked import DrainRequest, RestartRequest
 from rendezvous.wire.errors import ExitCode, RdzvError, Unavailable
 from rendezvous.wire.run import (
@@ -88,8 +91,9 @@ async def test_a_registry_that_is_started_again_is_asked_again(tmp_path: Path) -
             done = await asked
         finally:
             state.release()
-    assert done.stderr == ""
-    assert done.stdout.startswith("run 'llama' was cancelled with 'rdzv cancel' by ")
+    by = f"{user_name(os.getuid())} on {socket.gethostname()}"
+    told = f"run 'llama' was cancelled with 'rdzv cancel' by {by}\n"
+    assert (done.stderr, done.stdout) == ("", told)
 
 
 def test_a_launcher_that_lives_is_not_said_to_have_ended(

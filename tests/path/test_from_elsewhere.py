@@ -126,7 +126,7 @@ def test_it_cancels_its_run_and_learns_how_that_ended(teams: Teams) -> None:
     assert re.search("was cancelled with 'rdzv cancel' by \\S+ on \\S+: enough\n", done.out)
     outcome = teams.runs[1].finish()
     assert outcome.code == ExitCode.CANCELLED
-    assert re.search("was cancelled with 'rdzv cancel' by .*: enough", outcome.last_line)
+    assert re.search("was cancelled with 'rdzv cancel' by \\S+ on \\S+: enough", outcome.last_line)
     assert "End of the log" in following.communicate(timeout=30)[1]
     assert following.returncode == 0
     status = json.loads(teams.audio.rdzv("status", "audio-a", "--json").out)

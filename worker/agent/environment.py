@@ -209,7 +209,7 @@ class Sink(Output, Protocol):
 
     @property
     def printed(self) -> int:
-        """How many bytes its ranks have written."""
+        """Bytes that its ranks have written."""
 
     def fold_launcher(self, fold: Fold) -> None:
         """Show of what the launcher itself prints only what that does."""

@@ -168,7 +168,7 @@ class OutputSink:
 
     @property
     def printed(self) -> int:
-        """How many bytes its ranks have written; a launcher's own words are no progress."""
+        """Bytes that its ranks have written; a launcher's own words are no progress."""
         return self._printed
 
     def write(self, stream: Stream, data: bytes, rank: int | None = None) -> None:
