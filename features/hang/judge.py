@@ -14,6 +14,9 @@ from rendezvous.registry.topics import Event, JudgePort, Noted, Remark, Run, nam
 from rendezvous.wire.errors import NotFound, RdzvError
 from rendezvous.wire.words import duration_text
 
+_OLD_SECONDS = 180.0
+"""A silence since then would have been reported."""
+
 
 class Judge:
     """The watch over the silences of one run; in memory: a restarted registry begins again."""
@@ -25,16 +28,17 @@ class Judge:
         self._known: Silences = {}
         """Silences of the last round."""
         self._was_silent = False
+        self._newest_look = 0
         self._began_at = port.now()
 
     def events(self, run: Run, now: float) -> list[Event]:
         """Find out what has become known, and have the ranks looked at for it."""
         silences = self._quiet.of(run, now)
-        found: list[Event] = [*self._changes(run, silences, now)]
+        found: list[Event] = [*self._changes(run, silences, now), *self._looked(run, now)]
         overdue = stall.is_overdue(run, silences, now, self._watch.worked_at)
         self._watch, wanted = watch.step(
             self._watch,
-            stall.quiet_since(run, silences),
+            stall.silent_since(run, silences),
             now,
             is_over=self._looks.is_over(self._watch.newest, now),
             again=stall.again_seconds(run, LOOKS.rest),
@@ -67,9 +71,9 @@ class Judge:
             # A registry before this one, or a note that was lost: they would have sent anew.
             moved = [] if run.stop else [slot for slot in stall.own(run) if slot not in silences]
             moved = [slot for slot in moved if not self._quiet.is_lost(run, slot, now)]
-        kept = run.notes[stall.NAME].data if stall.NAME in run.notes else None
-        if moved and found is not None and run.stop_asked is None:
-            kept = None
+        is_over = bool(moved) and run.stop_asked is None
+        kept = None if is_over else run.notes.get(stall.NAME)
+        if is_over and found is not None:
             yield stall.moved_again(moved, found, now)
         elif moved:
             whose = "its" if len(moved) == 1 else "their"
@@ -89,6 +93,18 @@ class Judge:
                 words = f"{names_of(run, quieter, 3)}: nothing has moved for {passed}"
                 yield stall.remarked(quieter, words, kept)
 
+    def _looked(self, run: Run, now: float) -> Iterator[Noted]:
+        """Keep what a person's look has found; what is old, while something moves, says nothing."""
+        note, number = run.notes.get(stall.NAME), self._looks.newest
+        is_new = number != self._newest_look and self._looks.is_over(number, now)
+        self._newest_look = number if is_new else self._newest_look
+        if stall.found_in(run) is not None:
+            return
+        if is_new and number != self._watch.newest:
+            yield from stall.looked(self._read(number, now), now)
+        elif note is not None and not self._was_silent and now - note.since > _OLD_SECONDS:
+            yield stall.remarked([], "the ranks were looked at long ago", None)
+
     def _judged(self, run: Run, silences: Silences, pair: watch.Judge, now: float) -> list[Event]:
         try:
             former, newest = (self._read(n, now) for n in (pair.former, pair.newest))
@@ -102,10 +118,13 @@ class Judge:
             self._watch = replace(self._watch, worked_at=now)
         if not watch.is_stuck(verdict, works):
             return []
-        said, notes = (verdict.rule, verdict.odd, works), list[Noted]()
+        is_early = stall.quiet_since(run, silences) is None
+        said, notes = (verdict.rule, verdict.odd, works, is_early), list[Noted]()
         if said != self._watch.told or stall.found_in(run) is None:
             self._watch = replace(self._watch, told=said)
-            notes.append(stall.noted(run, silences, verdict, works, now))
+            brief = rules.look_at(newest, former, brief=True).sentence
+            found = stall.finding(f"until then nothing had moved for {{time}}: {brief}", newest)
+            notes.append(stall.noted(run, silences, verdict, works, now, found))
         if stall.is_overdue(run, silences, now, self._watch.worked_at):
             note = notes[-1] if notes else run.notes[stall.NAME]
             return [*notes, stall.stop_asked(note, now)]

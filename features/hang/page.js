@@ -22,8 +22,7 @@ function lookOf(look) {
 function unfound(head) {
   if (head.over) return "No stall was reported. Short runs, and those with --stall off, are not judged.";
   if (head.state !== "running") return "Not judged: the programs do not run.";
-  return "No stall was reported so far. Before its ranks have called some 20 collectives a run "
-    + "is not judged, and never with --stall off: a look shows where each rank is now.";
+  return "No stall was reported so far, and none is with --stall off: a look shows where each rank is now.";
 }
 
 /** See `VIEWS` in run.js. */

@@ -46,7 +46,8 @@ class Look(TypedDict):
 
 
 def _found(state: parts.State) -> Iterator[parts.Sample]:
-    yield (state["head"]["run"],), bool(state["head"]["finding"])
+    head = state["head"]
+    yield (head["run"],), bool(head["finding"]) and not head["over"]
 
 
 STALLED: Final = parts.Family(

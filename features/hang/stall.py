@@ -5,8 +5,8 @@ does on all nodes, the judge looks at their ranks, twice, and notes what it find
 programs only where a person has given a time for it, and only while the rank for which the others
 wait does nothing itself: a rank that writes a checkpoint for 20 minutes is at work.
 
-Before the first collectives a silence says little, and is not looked into at first. A person is
-shown it as what it is: neither output nor a collective, and how to see where the ranks are.
+Before the first collectives a silence says little: at first it ends nothing, and is no stall. A
+person is shown it as what it is, neither output nor a collective, and what the looks found.
 """
 
 from __future__ import annotations
@@ -14,18 +14,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from pydantic import JsonValue
-
-from features.hang.rules import Verdict
-from features.hang.watch import AGAIN_SECONDS
+from features.hang.rules import Verdict, groups_of, look_at
+from features.hang.rules.sentences import numbers_text
+from features.hang.rules.stacks import frame_words
+from features.hang.watch import AGAIN_SECONDS, STUCK
+from features.hang.wire import RunLook
 from rendezvous.registry.topics import Ending, Noted, Remark, Run, StopAsked, data_of
 from rendezvous.wire.errors import Cause
-from rendezvous.wire.run import NodeState, Phase, Suspect
+from rendezvous.wire.run import NodeState, Phase, Standing, Suspect
 from rendezvous.wire.types import Wire
 from rendezvous.wire.words import duration_text, printable, time_text
 
 NAME = "hang"
 LOOK = "'rdzv look {}' shows where each rank is"
+_MOST_PLACES = 4
+_MOST_FRAMES = 8
 
 
 class Silence(NamedTuple):
@@ -106,8 +109,10 @@ def own(run: Run) -> Iterator[int]:
 
 
 def unjudged(run: Run, passed: str) -> str:
-    """Sentence on a silence that nobody has looked into."""
-    return f"no output and no collective for {passed}; {LOOK.format(run.id)}"
+    """Sentence on a silence before the first collectives, with what looks have found."""
+    stall = found_in(run)
+    more = f": {stall.sentence}" if stall is not None else f"; {LOOK.format(run.id)}"
+    return f"no output and no collective for {passed}{more}"
 
 
 def found_in(run: Run) -> Stall | None:
@@ -115,10 +120,35 @@ def found_in(run: Run) -> Stall | None:
     return data_of(run, NAME, Stall)
 
 
-def remarked(slots: Sequence[int], words: str, kept: JsonValue, *, usual: bool = True) -> Noted:
+def remarked(slots: Sequence[int], words: str, kept: Noted | None, *, usual: bool = True) -> Noted:
     """Make the event of a sentence on these nodes that leaves what was found as it is."""
     slot = slots[0] if len(slots) == 1 else None
-    return Noted(feature=NAME, words=words, slot=slot, usual=usual, data=kept)
+    said = Noted(feature=NAME, words=words)
+    return (kept or said).model_copy(update={"words": words, "slot": slot, "usual": usual})
+
+
+def looked(look: RunLook, now: float) -> Iterator[Noted]:
+    """Make the event that keeps what a person's look has found, if that lasts."""
+    verdict = look_at(look, brief=True)
+    if verdict.rule in STUCK:
+        yield Noted(
+            feature=NAME,
+            words=printable(f"a look has found: {verdict.sentence}", 1_400),
+            usual=True,
+            data={},
+            finding=finding(f"a look {{time}} before had found: {verdict.sentence}", look),
+            since=now - look.age,
+        )
+
+
+def finding(words: str, look: RunLook) -> Standing:
+    """Make what is kept for the end of the run, with the stacks of the ranks that matter."""
+    places = [(ranks, stack) for ranks, stack in groups_of(look)[:_MOST_PLACES] if stack]
+    stacks = [
+        f"{numbers_text(ranks)}: {', '.join(map(frame_words, stack.frames[:_MOST_FRAMES]))}"
+        for ranks, stack in places
+    ]
+    return Standing(words=printable(words, 800), stacks=[printable(one, 800) for one in stacks])
 
 
 def moved_again(slots: Sequence[int], found: Stall, now: float) -> Noted:
@@ -127,10 +157,17 @@ def moved_again(slots: Sequence[int], found: Stall, now: float) -> Noted:
     return remarked(slots, words, None, usual=False)
 
 
-def noted(run: Run, silences: Silences, verdict: Verdict, at_work: bool, now: float) -> Noted:
+def noted(
+    run: Run,
+    silences: Silences,
+    verdict: Verdict,
+    at_work: bool,
+    now: float,
+    found: Standing | None = None,
+) -> Noted:
     """Make the event by which a finding of looks is kept and shown."""
     rank = verdict.odd[0] if verdict.odd_count == 1 else None
-    since = quiet_since(run, silences)
+    since = silent_since(run, silences)
     stall = Stall(
         since=now if since is None else since,
         rule=verdict.rule,
@@ -141,7 +178,9 @@ def noted(run: Run, silences: Silences, verdict: Verdict, at_work: bool, now: fl
         slot=_slot_of(run, rank),
         rank=rank,
     )
-    words = f"nothing has moved for {duration_text(now - stall.since)}: {stall.sentence}"
+    is_early = quiet_since(run, silences) is None
+    nothing = "no output and no collective" if is_early else "nothing has moved"
+    words = f"{nothing} for {duration_text(now - stall.since)}: {stall.sentence}"
     hint = f"; try: {stall.next_step}" if stall.next_step and not at_work else ""
     return Noted(
         feature=NAME,
@@ -149,6 +188,8 @@ def noted(run: Run, silences: Silences, verdict: Verdict, at_work: bool, now: fl
         slot=stall.slot,
         usual=at_work,
         data=stall.model_dump(mode="json"),
+        finding=found,
+        since=stall.since,
     )
 
 

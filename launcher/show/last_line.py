@@ -56,6 +56,8 @@ def last_line(
     text = f"{bench}run '{run}' {result.status}{after and f' {after}'}{joint} {message}"
     if result.status == "cancelled":
         text = f"{message} (exit code {result.exit_code})"
+    if found := result.finding:
+        text += f"; {found.words}"
     text = _with_time(text, _took(result, state))
     if result.status == "failed" and result.tail:
         of = f"last output of {_where(result)}:"
@@ -68,6 +70,7 @@ def last_line(
     if result.hint:
         told.append(f"{'next: ' * apart}{hint_of(run, result.hint, result.rank)}")
     if not short:
+        told += found.stacks if found and whole else []
         told += _epochs(run, result.epochs, _MOST_MESSAGE if whole else _MOST_OF_EPOCH)
     if result.code == Cause.JOIN_TIMEOUT and record is not None and not result.evidence:
         told[-1] += f" ({record.registry_place().where()})"

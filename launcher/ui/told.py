@@ -160,7 +160,8 @@ class Told:
         rank = end.result.rank if end.result is not None else None
         head["next_step"] = _next_step(end.next_step, self.facts.run, rank)
         head["result"] = end.result.model_dump(mode="json") if end.result is not None else None
-        head["over"], head["finding"], head["silence"], head["trouble"] = True, "", "", ""
+        head["over"], head["silence"], head["trouble"] = True, "", ""
+        head["finding"] = _standing(end.result)
         head["remaining"] = head["silent_seconds"] = None
         if end.took_seconds is not None:
             head["elapsed"] = end.took_seconds
@@ -343,10 +344,18 @@ def _head_of(facts: LaunchFacts, status: RunStatus) -> Head:
     head["finding"] = printable(found, _MOST_CHARACTERS)
     if result is None:
         head["next_step"] = _next_step(next_step, status.run)
+    else:
+        head["finding"] = _standing(result)
     head["silence"] = printable(status.silence, _MOST_CHARACTERS)
     head["launch_id"] = status.launch_id
     head["result"] = result.model_dump(mode="json") if result is not None else None
     return head
+
+
+def _standing(result: Result | None) -> str:
+    """What had been found of a run that a person ended."""
+    found = result.finding if result is not None else None
+    return printable(found.words, _MOST_CHARACTERS) if found is not None else ""
 
 
 def _next_step(words: str, run: str, rank: int | None = None) -> str:

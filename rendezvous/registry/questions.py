@@ -63,6 +63,11 @@ class Questions:
         return Question(number=newest.number, topic=self.topic.name)
 
     @property
+    def newest(self) -> int:
+        """The number of the newest question; 0: there was none."""
+        return self._newest.number if self._newest is not None else 0
+
+    @property
     def _newest(self) -> _Open | None:
         return self._kept[-1] if self._kept else None
 

@@ -24,7 +24,7 @@ from rendezvous.wire.reports import (
     RefuseReport,
     WorldReport,
 )
-from rendezvous.wire.run import Limits, Phase, RunSpec, SlotNews
+from rendezvous.wire.run import Limits, Phase, RunSpec, SlotNews, Standing
 from rendezvous.wire.types import Wire
 from rendezvous.wire.verify import ProbeReport
 
@@ -176,6 +176,8 @@ class Noted(Wire):
         slot: Of the node that it is about.
         usual: Nobody has to read it.
         data: Kept for the feature until it notes something else; None: nothing any more.
+        finding: Kept with it, for the result of a run that a person ends meanwhile; `{time}` in its
+            words is the time since `since`.
     """
 
     kind: Literal["noted"] = "noted"
@@ -184,6 +186,8 @@ class Noted(Wire):
     slot: int | None = None
     usual: bool = False
     data: NotedData = None
+    finding: Standing | None = None
+    since: float = 0.0
 
 
 class Ending(Wire):

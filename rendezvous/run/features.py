@@ -15,7 +15,8 @@ from rendezvous.run import events
 from rendezvous.run.decision import Outcome
 from rendezvous.run.moves import begin_stop, failure
 from rendezvous.run.state import Run
-from rendezvous.wire.run import EpochEnd, Result, Suspect
+from rendezvous.wire.run import EpochEnd, Result, Standing, Suspect
+from rendezvous.wire.words import duration_text
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -62,6 +63,15 @@ def noted(run: Run, event: events.Noted, now: float) -> Outcome:
     others = without(run.notes, event.feature)
     run.notes = others if event.data is None else others | {event.feature: event}
     return Outcome(event.words, event.slot, usual=event.usual)
+
+
+def standing(run: Run, now: float) -> Standing | None:
+    """Return what a feature has found that is not over; None: nothing."""
+    for note in run.notes.values():
+        if (found := note.finding) is not None:
+            words = found.words.replace("{time}", duration_text(now - note.since), 1)
+            return found.model_copy(update={"words": words})
+    return None
 
 
 def stop_asked(run: Run, event: events.StopAsked, now: float) -> Outcome:

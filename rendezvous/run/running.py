@@ -281,6 +281,7 @@ def cancelled(run: Run, event: events.Cancelled, now: float) -> Outcome:
     if empty is not None:
         whose = "an earlier worker run of slot" if failed_before(empty) else "slot"
         before = f"; before that, {whose} {empty.index} failed: {empty.problem}"
-    finish(run, now, _cancelled(run, event.code, event.reason, before))
+    result = _cancelled(run, event.code, event.reason, before)
+    finish(run, now, result.model_copy(update={"finding": features.standing(run, now)}))
     assert run.result is not None
     return Outcome(run.result.message)

@@ -124,6 +124,15 @@ class RestartFacts(Wire):
 NO_RESTARTS = RestartFacts()
 
 
+class Standing(Wire):
+    """What was found out about programs that did not get on, and was not over when they ended."""
+
+    words: Annotated[str, Field(max_length=1_400)]
+    stacks: Annotated[list[Annotated[str, Field(max_length=800)]], Field(max_length=4)] = Field(
+        [], description="Where ranks were, those that others wait for first; the newest call first."
+    )
+
+
 class Result(Wire):
     """How a run ended, with its first cause."""
 
@@ -154,6 +163,9 @@ class Result(Wire):
         description="False: where it was seen first; the cause itself is not known.",
     )
     evidence: list[str] = Field([], description="What shows the cause.")
+    finding: Standing | None = Field(
+        None, description="What had been found of a run that was cancelled, such as a hang."
+    )
     tail: list[str] = []
     log: str = ""
     command_word: CommandWord | None = Field(

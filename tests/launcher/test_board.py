@@ -34,6 +34,7 @@ from rendezvous.wire.run import (
     RunStatus,
     SlotState,
     SlotStatus,
+    Standing,
 )
 from tests.launcher.command import launched
 from tests.support import terminals
@@ -879,6 +880,11 @@ def test_after_restarts_each_epochs_end_is_told(state: StateDir) -> None:
     cancelled = Result(status="cancelled", exit_code=84, message="cancelled", epochs=ends[:1])
     words = f"rdzv: cancelled (exit code 84); {EPOCHS[0]}"
     assert last_line("llama", cancelled, state) == words
+    found = Standing(words="nothing had moved: rank 2 is in load", stacks=["rank 2: load (d.py:1)"])
+    cancelled = cancelled.model_copy(update={"finding": found, "epochs": []})
+    words = "rdzv: cancelled (exit code 84); nothing had moved: rank 2 is in load"
+    assert last_line("llama", cancelled, state) == words
+    assert last_line("llama", cancelled, state, whole=True) == f"{words}; rank 2: load (d.py:1)"
 
 
 def test_of_many_epochs_the_newest_three_are_told_each_in_few_words(state: StateDir) -> None:

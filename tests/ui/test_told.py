@@ -23,6 +23,7 @@ from rendezvous.wire.run import (
     RunStatus,
     SlotState,
     SlotStatus,
+    Standing,
     Suspect,
 )
 from tests.launcher import drive
@@ -319,7 +320,9 @@ def test_of_a_failed_run_the_first_cause_comes_first_and_who_was_stopped_is_grey
 def test_of_a_cancelled_run_no_slot_is_red_whatever_its_agent_ended_with(
     comes_at_the_end: bool,
 ) -> None:
-    result = Result(status="cancelled", exit_code=130, message="you stopped it")
+    result = Result(
+        status="cancelled", exit_code=130, message="you stopped it", finding=Standing(words="W")
+    )
     failed = {"state": SlotState.FAILED, "detail": "exit code 84"}
     slots = [slot(0, **STOPPED), slot(1, **BROKEN), slot(2, node_state=NodeState.LEFT, **failed)]
     told = made()
@@ -331,7 +334,7 @@ def test_of_a_cancelled_run_no_slot_is_red_whatever_its_agent_ended_with(
         told.status(status(*slots, phase=Phase.FINISHED, result=result))
     assert rows_of(told) == [(0, "off", ""), (1, "off", ""), (2, "off", "")]
     assert {row["counts_as"] for row in told.state()["slots"]} == {"stopped by rdzv"}
-    assert told.head["tone"] == "off"
+    assert (told.head["tone"], told.head["finding"]) == ("off", "W")
 
 
 def test_how_long_it_took_is_told_as_everywhere_else() -> None:

@@ -48,9 +48,11 @@ class Evidence:
         waiting: Ranks that wait, by their recorder or their stack.
         gone: Ranks whose process has ended.
         starting: Ranks that have no process group yet.
+        brief: Nothing is to be said of how long ranks have waited.
     """
 
-    def __init__(self, ranks: Ranks, before: Ranks | None) -> None:
+    def __init__(self, ranks: Ranks, before: Ranks | None, brief: bool = False) -> None:
+        self.brief = brief
         self.ranks = ranks.by_number
         self.seen = ranks
         self.before = before.by_number if before is not None else {}
@@ -155,6 +157,8 @@ class Evidence:
 
     def waited(self, points: Iterable[Point]) -> float | None:
         """For how long the first of those that wait in these calls has waited."""
+        if self.brief:
+            return None
         parts = (
             (point, self.calls.groups[point.key].parts[r])
             for point in points

@@ -37,9 +37,10 @@ _RULES: Sequence[Callable[[Evidence], Finding | None]] = (
 )
 
 
-def look_at(run_look: RunLook, before: RunLook | None = None) -> Verdict:
-    """What a look has found; `before` is an earlier look at the same ranks."""
-    found = _judged(Evidence(see(run_look), see(before) if before is not None else None))
+def look_at(run_look: RunLook, before: RunLook | None = None, *, brief: bool = False) -> Verdict:
+    """What a look has found; `before` is an earlier look at the same ranks, and a `brief` sentence
+    has no times, and not what it was made from."""
+    found = _judged(Evidence(see(run_look), see(before) if before is not None else None, brief))
     held = held_back_text(run_look.nodes)
     return replace(found, sentence=f"{found.sentence}; {held}") if held else found
 
@@ -59,7 +60,7 @@ def _verdict(evidence: Evidence, found: Finding) -> Verdict:
     answered = not silent_nodes and set(evidence.silent) <= set(found.odd)
     return Verdict(
         found.rule,
-        found.sentence + tail,
+        found.sentence + tail * (not evidence.brief),
         _next_step(found),
         tuple(sorted(found.odd)[:MOST_ODD]),
         len(found.odd),

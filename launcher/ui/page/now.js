@@ -44,8 +44,8 @@ function evidenceOf(ctx, result) {
   const news = (result.evidence ?? []).filter((line) => !ctx.store.head.sentence.includes(line.replace(/^\w+ \d+ (said: )?/, "")));
   const whose = result.exit_code_of === "program" ? "the program's" : "rdzv's";
   return [
-    el("p", {}, `Exit code ${result.exit_code} (${whose}).`
-      + `${result.certain || result.slot == null ? "" : " This node failed first; whether it is the cause is not certain."}`),
+    el("p", {}, `Exit code ${result.exit_code} (${whose}).`),
+    list("Where ranks were", result.finding?.stacks, "ul"),
     list("Evidence", news, "ul"),
     list("Last output", result.tail, "pre"),
     result.log ? el("p", { class: "dim" }, "Log: ", el("code", {}, clip(result.log))) : null,

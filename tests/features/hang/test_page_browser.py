@@ -30,7 +30,7 @@ def test_its_tab_says_whether_something_was_found(opened: Open) -> None:
     ("how", "silence", "words"),
     [
         ("running", "no output and no collective for 2 min", "no output and no collective for 2"),
-        ("running", "", "No stall was reported so far. Before its ranks have"),
+        ("running", "", "No stall was reported so far, and none is with --stall off"),
         ("restarting", "", "Not judged: the programs do not run."),
         ("failed", "", "No stall was reported. Short runs, and"),
     ],

@@ -16,8 +16,9 @@ from features.hang.stall import (
 )
 from rendezvous.run import events
 from rendezvous.run.views import event_line
-from rendezvous.wire.run import Phase, Suspect
+from rendezvous.wire.run import Phase, Standing, Suspect
 from tests.features.hang.driving import Judged, running
+from tests.features.hang.runs import late, waits
 from tests.support.driver import OF_RANKS, Drive, skewed
 
 SENTENCE = "1 of 2 ranks waits in all_reduce #26; rank 1 has not called it"
@@ -134,6 +135,94 @@ def test_what_was_found_is_said_once_and_shown_while_it_lasts() -> None:
     assert reason(run) == "running on 2 nodes"
     run.quiet(1, seconds=None)
     assert run.drive.outcomes[-1].usual
+
+
+WAITS, LATE = [waits(), waits()], [waits(), late()]
+
+
+def looked_at(run: Judged) -> None:
+    """A person has looked, and all nodes have answered."""
+    run.looks.ask(run.drive.run, run.drive.now)
+    run.answer(WAITS, LATE)
+    run.sweep()
+
+
+def hangs(run: Judged, seconds: float = 0.0) -> None:
+    """The registry's own looks find the same rank for so long."""
+    for _ in range(3):
+        run.answer(WAITS, LATE)
+        run.wait(10)
+        run.sweep()
+    run.wait(seconds)
+
+
+def test_a_hang_before_the_first_collectives_names_the_rank_and_is_no_stall() -> None:
+    run = running(ends=1_000.0)
+    run.quiet(0, 1, early=True)
+    hangs(run, 90.0)
+    assert run.drive.reasons[-1].startswith("no output and no collective for 2 min 20 s: 3 of 4")
+    assert "rank 3 (node 1, host1) has not called it: it is in load_batch" in run.drive.reasons[-1]
+    status = run.status()
+    assert status.finding == ""
+    assert status.silence.startswith("no output and no collective for 4 min: 3 of 4 ranks have")
+    assert not run.drive.run.stop
+    run.quiet(0, 1)
+    run.answer(WAITS, LATE)
+    run.sweep()
+    assert run.drive.reasons[-1].startswith("nothing has moved for 4 min: 3 of 4 ranks have waited")
+
+
+def found_at_its_end(run: Judged) -> Standing | None:
+    """What the result of the run says, which a person ends now."""
+    run.drive.cancelled()
+    result = run.drive.run.result
+    assert result is not None
+    return result.finding
+
+
+def test_what_was_found_and_is_not_over_is_in_the_result_of_a_run_that_a_person_ends() -> None:
+    run = running()
+    run.quiet(0, 1)
+    hangs(run, 60.0)
+    found = found_at_its_end(run)
+    assert found is not None
+    assert found.words == (
+        "until then nothing had moved for 3 min 30 s: 3 of 4 ranks wait in all_reduce #21 "
+        "(float32[1024]) of default_pg; rank 3 (node 1, host1) has not called it: it is in "
+        "load_batch (hang.py:3)"
+    )
+    assert found.stacks[0] == "rank 3: load_batch (hang.py:3), <module> (hang.py:30)"
+    assert len(found.stacks) == 2
+
+
+def test_a_look_of_a_person_is_in_the_result_with_its_age() -> None:
+    run = running()
+    looked_at(run)
+    run.wait(20)
+    found = found_at_its_end(run)
+    assert found is not None
+    assert found.words.startswith("a look 20 s before had found: 3 of 4 ranks wait in all_reduce")
+
+
+def test_what_is_over_is_in_no_result() -> None:
+    run = running()
+    looked_at(run)
+    run.quiet(0, 1)
+    run.quiet(0, seconds=None)
+    assert found_at_its_end(run) is None
+    run = running()
+    looked_at(run)
+    run.wait(200)
+    run.sweep()
+    assert found_at_its_end(run) is None
+    run = running()
+    run.looks.ask(run.drive.run, run.drive.now)
+    run.answer(WAITS, WAITS)
+    run.sweep()
+    run.drive.exit(0, 0)
+    run.drive.exit(1, 0)
+    assert run.drive.run.result is not None
+    assert run.drive.run.result.finding is None
 
 
 def test_whom_the_others_wait_for_is_told_apart_from_the_sentence() -> None:
