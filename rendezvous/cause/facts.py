@@ -46,3 +46,5 @@ class FactKind(StrEnum):
     on a GPU that cannot be used, whose `path` may be its number."""
     FILES = "files"
     """A path that the program named does not answer: `path`; `words` is why."""
+    REMOVED = "removed"
+    """A variable of this node that rdzv keeps from the program, which names it: `path`."""

@@ -21,11 +21,11 @@ from rendezvous.cause.missed import Ranks
 from rendezvous.cause.others import is_of_itself
 from rendezvous.cause.seen import Judged, NodeSeen, Proof, Suspect
 from rendezvous.cause.table import BY_ID, CAUSES, Kind
-from rendezvous.cause.telling import CRASHES, OF_SCHEDULERS, suspects_of
+from rendezvous.cause.telling import CRASHES, OF_SCHEDULERS, by_facts, suspects_of
 from rendezvous.cause.tracebacks import CONSEQUENCES
 from rendezvous.wire.evidence import Clue
 
-__all__ = ["CONSEQUENCE_SECONDS", "Judged", "judge"]
+__all__ = ["CONSEQUENCE_SECONDS", "ENDS_JOBS", "Judged", "judge"]
 
 CONSEQUENCE_SECONDS = 30.0
 """By how much something else may fail after what it has caused elsewhere."""
@@ -34,7 +34,7 @@ _TOLD_TO_END = ("terminated", "interrupted")
 """Ends of ranks that a launcher, or a person, ends for another one, too."""
 _WRITES = ("quota", "inodes", "disk_full", "file_limit")
 """Reasons of a write that was cut off."""
-_ENDS_JOBS = ["time_limit", "preempted", "evicted"]
+ENDS_JOBS = ["time_limit", "preempted", "evicted", "requeued", "node_failure"]
 """Rows of a scheduler that ends a whole job: they explain all that follows."""
 _GENERAL = ("exception", "assertion", "abort", "exit_code")
 """Rows that claim no reason: the words that they quote may."""
@@ -56,8 +56,10 @@ def judge(nodes: Sequence[NodeSeen]) -> Judged | None:
     if found.blames and cause.row in _GENERAL and cause.clue is not None:
         reason = cause.clue.line.partition(_THEN)[0]
         row = next((name for name, words in _BY_WORDS if words.search(reason)), cause.row)
-        cause = replace(cause, row=row)
-    return replace(found, cause=cause, blames=found.blames or cause.row in _ENDS_JOBS)
+        facts = next(node for node in nodes if node.slot == cause.slot).evidence().facts
+        row, shown = by_facts(row, cause.clue, facts, cause.rank)
+        cause = replace(cause, row=row, facts=shown)
+    return replace(found, cause=cause, blames=found.blames or cause.row in ENDS_JOBS)
 
 
 def _judge(nodes: Sequence[NodeSeen]) -> Judged | None:
@@ -154,7 +156,7 @@ def _as_others_say(nodes: Sequence[NodeSeen], cause: Suspect, *, blames: bool) -
     of_job = [row for row in OF_SCHEDULERS if BY_ID[row].kind is Kind.OUTSIDE]
     is_outside = BY_ID[cause.row].kind is Kind.OUTSIDE and cause.row not in OF_SCHEDULERS
     own = of_job if is_outside else _WRITES if cause.row == "write_failed" else []
-    reasons = own if blames else _ENDS_JOBS
+    reasons = own if blames else ENDS_JOBS
     told = {
         clue.id: clue
         for node in nodes

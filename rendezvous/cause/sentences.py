@@ -77,7 +77,8 @@ class Sentence:
 def sentence_of(judged: Judged) -> Sentence:
     """Make the sentence of a cause: why, how certain that is, who else tells of it, a quote."""
     row = BY_ID[judged.cause.row]
-    why, quote, hint = *_why(judged, row), row.hint
+    removed = (fact.path for fact in judged.cause.facts if fact.kind == FactKind.REMOVED)
+    why, quote, hint = *_why(judged, row), row.hint.replace("NAME", next(removed, "NAME"))
     if not judged.blames and not hint:
         hint = "compare all ranks' last output: rdzv logs RUN"
     if judged.everyone:
@@ -237,4 +238,5 @@ _FACTS: Mapping[str, Callable[[Fact], str]] = {
     FactKind.KERNEL: lambda fact: fact.words,
     FactKind.GPU: lambda fact: f"GPU {fact.path}: {fact.words} {fact.value:.0f}",
     FactKind.FILES: lambda fact: f"{fact.path}: {fact.words}",
+    FactKind.REMOVED: lambda fact: f"rdzv took out of its environment: {fact.path}",
 }

@@ -36,10 +36,11 @@ _SCHEDULERS = (
     ("time_limit", re.compile(r"\bTIMEOUT\b|TIME LIMIT|DeadlineExceeded")),
     ("evicted", re.compile(r"\bEvicted\b")),
     ("preempted", re.compile(r"(?i)preempt|spot ?i")),
+    ("node_failure", re.compile(r"\bNODE_FAIL\b")),
 )
 """What schedulers say of a worker run that they end."""
 _TERMINATED = re.compile(r"\bsignal 15\b|\bSIGTERM\b")
-OF_SCHEDULERS = (*(row for row, _ in _SCHEDULERS), "job_memory", "job_cancelled", "machine_memory")
+OF_SCHEDULERS = (*dict(_SCHEDULERS), "job_memory", "job_cancelled", "machine_memory", "requeued")
 _LAUNCHER_ENDED = "launcher_ended"
 _MAY_BE_A_DEVICE = (
     *("cuda_fault", "cuda_setup", "watchdog_stuck", "abort", "exception", "exit_code"),
@@ -325,6 +326,9 @@ def by_facts(
         return _of_disk(row, kinds, space)
     if row == "threads":
         return _of_tasks(line, kinds)
+    taken = tuple(f for f in kinds.get(FactKind.REMOVED, ()) if f.path in re.findall(r"\w+", line))
+    if taken and row in ("variable_missing", "not_initialized"):
+        return "variable_removed", taken
     shows = _SHOWS.get(row)
     return row, tuple(f for f in facts if shows and f.kind == shows[0] and f.path in shows[1:])
 

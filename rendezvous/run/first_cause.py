@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rendezvous.cause.clues import LAST_LINE
-from rendezvous.cause.judge import Judged, judge
+from rendezvous.cause.judge import ENDS_JOBS, Judged, judge
 from rendezvous.cause.seen import NodeSeen
 from rendezvous.cause.sentences import Sentence, sentence_of
 from rendezvous.cause.table import BY_ID, Kind, Then
@@ -20,7 +20,7 @@ from rendezvous.run.state import GONE, Run, Slot, who
 from rendezvous.wire.reports import ExitReport
 from rendezvous.wire.words import all_of
 
-_GOES = frozenset({"time_limit", "preempted", "evicted", "job_cancelled"})
+_GOES = frozenset({*ENDS_JOBS, "job_cancelled"})
 """Rows after which the node is, or will be, taken away."""
 
 

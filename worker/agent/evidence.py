@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from rendezvous.cause.clues import Line, find_clues, last_lines
 from rendezvous.cause.facts import FactKind
-from rendezvous.wire.evidence import MAX_CLUES, Clue, Evidence, Fact, RankEnd
+from rendezvous.wire.evidence import MAX_CLUES, MAX_FACTS, Clue, Evidence, Fact, RankEnd
 from rendezvous.wire.words import printable
 from worker.agent.inputs import OwnWords
 from worker.agent.state import ProgramState
@@ -27,7 +27,7 @@ _LAST_LINES = 60
 _MOST_RANKS = 128
 _MOST_BYTES = 16 << 10
 """A request has 64 KiB, and half of that may be the last lines."""
-_WIDTH = 400
+_WIDTH, _NAME_WIDTH = 400, 253
 
 
 def evidence_of(
@@ -54,7 +54,7 @@ def evidence_of(
         if until is None or line.at is None or line.at <= until
     ]
     found = find_clues(lines)
-    clues, facts = _within([*found, *last_lines(lines, found)][:MAX_CLUES], words.facts)
+    clues, facts = _within([*found, *last_lines(lines, found)][:MAX_CLUES], words.facts[:MAX_FACTS])
     ended = sum(end.ended is not None for end in ranks)
     if not clues and not facts and ended <= 1 and not any(end.state for end in ranks):
         return None
@@ -106,6 +106,12 @@ def named_in(lines: Sequence[Line]) -> tuple[tuple[str, ...], tuple[int, ...]]:
         int(port) for text in newest if _ADDRESS.search(text) for port in _PORT.findall(text)
     )
     return tuple(paths), tuple(port for port in ports if 0 < port < 65_536)
+
+
+def removed_in(removed: Iterable[str], lines: Sequence[Line]) -> list[Fact]:
+    """Which of the variables that rdzv took out the program's last lines name."""
+    named = (name for name in sorted(removed) if any(name in line.text for line in lines))
+    return [Fact(kind=FactKind.REMOVED, path=printable(name, _NAME_WIDTH)) for name in named]
 
 
 def pids_of(family: Family) -> dict[int, int]:

@@ -21,6 +21,7 @@ from worker.agent.environment import (
     RunningProgram,
     Sink,
 )
+from worker.agent.evidence import removed_in
 from worker.agent.last_words import Printed
 from worker.agent.log_places import log_places
 from worker.agent.looks import Looks
@@ -224,8 +225,9 @@ class Running:
     def _words(self) -> inputs.OwnWords:
         tail = self._sink.tail if self._sink is not None else []
         progress = max((n for n in (self._kept, self._step()) if n is not None), default=None)
-        rank, facts = rank_of_failure(tail), self._looks.facts
-        lines = self._looks.lines(self._said())
+        rank, lines = rank_of_failure(tail), self._looks.lines(self._said())
+        removed = self._asked.contract.removed & self._environment.environ.keys()
+        facts = (*self._looks.facts, *removed_in(removed, lines))
         return inputs.OwnWords(tuple(tail), rank, self._log, progress, lines, facts)
 
     def printed(self) -> Printed:

@@ -564,3 +564,50 @@ def test_the_last_lines_of_a_node_are_read_once(monkeypatch: pytest.MonkeyPatch)
     ranks = [range(2 * n, 2 * n + 2) for n in range(9)]
     judge([NodeSeen(n, 100.0, report, failed=True, ranks=own) for n, own in enumerate(ranks)])
     assert len(reads) == 9
+
+
+@pytest.mark.parametrize(
+    ("why", "row", "says", "step"),
+    [
+        (
+            "PREEMPTION",
+            "preempted",
+            "the scheduler preempted its worker run",
+            "--on-node-loss replace",
+        ),
+        ("JOB REQUEUE", "requeued", "the scheduler put its job back into the queue", "sacct"),
+        ("TIME LIMIT", "time_limit", "the scheduler ended it at the job's time limit", "more time"),
+        ("NODE FAILURE", "node_failure", "a node of its job failed", "--on-node-loss replace"),
+    ],
+)
+def test_slurms_reason_is_told_as_it_says_it(why: str, row: str, says: str, step: str) -> None:
+    line = f"slurmstepd: error: *** JOB 1 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO {why} ***"
+    report = ExitReport(epoch=1, exit_code=143, rank=0, tail=[line])
+    judged = judged_of([NodeSeen(0, 100.0, report, failed=True, ranks=range(1))])
+    said_of, cause = sentence_of(judged), judged.cause
+    assert (cause.row, cause.rank, judged.blames) == (row, 0, True)
+    assert says in said_of.brief
+    assert line in said_of.clause
+    assert step in said_of.hint
+
+
+@pytest.mark.parametrize(
+    ("line", "row"),
+    [
+        ("KeyError: 'SLURM_PROCID'", "variable_removed"),
+        ("ValueError: environment variable SLURM_PROCID expected, but not set", "variable_removed"),
+        ("KeyError: 'MY_SLURM_PROCID'", "variable_missing"),
+        ("ValueError: SLURM_PROCID is no number", "exception"),
+    ],
+)
+def test_a_variable_that_rdzv_took_out_is_told_where_the_node_says_so(line: str, row: str) -> None:
+    fact = Fact(kind=FactKind.REMOVED, path="SLURM_PROCID")
+    raised = said(0, "not_initialized" if "expected" in line else "exception", line)
+    evidence = Evidence(ranks=[ended(0, 1)], clues=[raised], facts=[fact])
+    report = ExitReport(epoch=1, exit_code=1, evidence=evidence)
+    judged = judged_of([NodeSeen(0, 100.0, report, failed=True, ranks=range(1))])
+    found = sentence_of(judged)
+    assert judged.cause.row == row
+    is_its = row == "variable_removed"
+    assert ("rdzv took out of its environment: SLURM_PROCID" in found.evidence) == is_its
+    assert ("env 'SLURM_PROCID=$RANK' python" in found.hint) == is_its

@@ -113,6 +113,11 @@ ENDS = {
     "arguments": (2, "train.py: error: unrecognized arguments: --x"),
     "time_limit": (143, "slurmstepd: error: JOB 1 CANCELLED AT x DUE TO TIME LIMIT ***"),
     "preempted": (143, "slurmstepd: error: JOB 1 CANCELLED AT x DUE TO PREEMPTION ***"),
+    "requeued": (143, "slurmstepd: error: *** JOB 1 ON n CANCELLED AT x DUE TO JOB REQUEUE ***"),
+    "node_failure": (
+        143,
+        "slurmstepd: error: *** STEP 1.0 CANCELLED AT x DUE TO NODE FAILURE, SEE",
+    ),
     "job_memory": (143, "TERM_MEMLIMIT: job killed after reaching LSF memory usage limit."),
     "job_cancelled": (143, "slurmstepd: error: *** JOB 1 ON node CANCELLED AT x ***"),
     "evicted": (143, "The node was low on resource: memory."),
@@ -122,6 +127,7 @@ FACTS = {
     "memory_limit": (137, Fact(kind=FactKind.OOM_KILL, value=1)),
     "machine_memory": (137, Fact(kind=FactKind.OOM_MACHINE, value=1)),
     "inodes": (1, Fact(kind=FactKind.INODES, path="/data")),
+    "variable_removed": (1, Fact(kind=FactKind.REMOVED, path="PMI_RANK")),
 }
 WORDS = {
     "file_exists": "FileExistsError: [Errno 17] File exists: '/data/out'",
@@ -406,7 +412,9 @@ def one(code: int, *tail: str) -> NodeSeen:
 
 def of_fact(code: int, fact: Fact) -> NodeSeen:
     ends, clues = [RankEnd(rank=0, exit_code=code, ended=0.0)], []
-    if code == 1:
+    if fact.kind == FactKind.REMOVED:
+        clues = [Clue(id="exception", line="KeyError: 'PMI_RANK'", rank=0, raised=True)]
+    elif code == 1:
         clues = [Clue(id="disk_full", line=LINES["disk_full"], rank=0, raised=True)]
     evidence = Evidence(ranks=ends, clues=clues, facts=[fact])
     report = ExitReport(epoch=1, exit_code=code, evidence=evidence)

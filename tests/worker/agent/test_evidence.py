@@ -9,7 +9,7 @@ import pytest
 from rendezvous.cause.clues import Line
 from rendezvous.wire.evidence import Fact, RankEnd
 from rendezvous.wire.reports import ExitReport
-from worker.agent.evidence import evidence_of, has_failed, named_in, own_tail, pids_of
+from worker.agent.evidence import evidence_of, has_failed, named_in, own_tail, pids_of, removed_in
 from worker.agent.inputs import OwnWords
 from worker.agent.state import ProgramState
 from worker.program.family import Child, Family, Ranks
@@ -116,6 +116,12 @@ def test_paths_and_ports_that_are_named_are_looked_at() -> None:
         Line("connected to 10.0.0.1:8080"),
     ]
     assert named_in(lines) == (("/data/a b/x.tar",), (29500,))
+
+
+def test_of_what_was_taken_out_of_its_environment_the_named_ones_are_told() -> None:
+    long = f"PMI_{'x' * 300}"
+    found = removed_in({"SLURM_PROCID", "SLURM_NTASKS", long}, [Line(f"no 'SLURM_PROCID', {long}")])
+    assert [one.path for one in found] == [f"{long[:252]}…", "SLURM_PROCID"]
 
 
 @pytest.mark.parametrize(
