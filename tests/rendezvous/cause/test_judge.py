@@ -575,7 +575,12 @@ def test_the_last_lines_of_a_node_are_read_once(monkeypatch: pytest.MonkeyPatch)
             "the scheduler preempted its worker run",
             "--on-node-loss replace",
         ),
-        ("JOB REQUEUE", "requeued", "the scheduler put its job back into the queue", "sacct"),
+        (
+            "JOB REQUEUE",
+            "requeued",
+            "the scheduler put its job back into the queue",
+            "--on-node-loss replace",
+        ),
         ("TIME LIMIT", "time_limit", "the scheduler ended it at the job's time limit", "more time"),
         ("NODE FAILURE", "node_failure", "a node of its job failed", "--on-node-loss replace"),
     ],

@@ -313,6 +313,17 @@ def test_what_changes_below_it_is_told_and_its_words_where_they_are_asked_for() 
     assert bench.program.told == [10, "kill"]
 
 
+def test_a_variable_that_was_taken_out_is_told_where_it_was_set_and_its_ranks_name_it() -> None:
+    sink = Sink()
+    sink.words = RankWords()
+    sink.words.take(None, b"KeyError: 'SLURM_PROCID' or 'RDZV_TOKEN'\n")
+    contract = replace(PROGRAM, removed=frozenset({"SLURM_PROCID", "RDZV_TOKEN", "SLURM_NTASKS"}))
+    environ = {"PATH": "/bin", "SLURM_PROCID": "3", "SLURM_NTASKS": "2"}
+    gone = Bench(contract, environ=environ, sink=lambda *args, **options: sink).lives()
+    assert isinstance(gone, inputs.ProgramGone)
+    assert [(one.kind, one.path) for one in gone.words.facts] == [("removed", "SLURM_PROCID")]
+
+
 def test_a_program_that_cannot_be_started_is_a_failure_of_the_start() -> None:
     bench = Bench(start=fails(RunError("no such file: train")))
     with pytest.raises(RunError, match="no such file"):
