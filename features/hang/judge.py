@@ -123,7 +123,9 @@ class Judge:
         if said != self._watch.told or stall.found_in(run) is None:
             self._watch = replace(self._watch, told=said)
             brief = rules.look_at(newest, former, brief=True).sentence
-            found = stall.finding(f"until then nothing had moved for {{time}}: {brief}", newest)
+            found = stall.finding(
+                f"until then nothing had moved for {{time}}: {brief}", newest, verdict.next_step
+            )
             notes.append(stall.noted(run, silences, verdict, works, now, found))
         if stall.is_overdue(run, silences, now, self._watch.worked_at):
             note = notes[-1] if notes else run.notes[stall.NAME]

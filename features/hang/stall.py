@@ -136,19 +136,25 @@ def looked(look: RunLook, now: float) -> Iterator[Noted]:
             words=printable(f"a look has found: {verdict.sentence}", 1_400),
             usual=True,
             data={},
-            finding=finding(f"a look {{time}} before had found: {verdict.sentence}", look),
+            finding=finding(
+                f"a look {{time}} before had found: {verdict.sentence}", look, verdict.next_step
+            ),
             since=now - look.age,
         )
 
 
-def finding(words: str, look: RunLook) -> Standing:
+def finding(words: str, look: RunLook, next_step: str) -> Standing:
     """Make what is kept for the end of the run, with the stacks of the ranks that matter."""
     places = [(ranks, stack) for ranks, stack in groups_of(look)[:_MOST_PLACES] if stack]
     stacks = [
         f"{numbers_text(ranks)}: {', '.join(map(frame_words, stack.frames[:_MOST_FRAMES]))}"
         for ranks, stack in places
     ]
-    return Standing(words=printable(words, 800), stacks=[printable(one, 800) for one in stacks])
+    return Standing(
+        words=printable(words, 800),
+        next_step=printable(next_step, 600),
+        stacks=[printable(one, 800) for one in stacks],
+    )
 
 
 def moved_again(slots: Sequence[int], found: Stall, now: float) -> Noted:

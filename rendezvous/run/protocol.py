@@ -141,7 +141,7 @@ def _words_of_silence(slot: Slot, silence: Silence) -> str:
         return gathering.words_of_end(slot.detail)
     if silence.closed:
         return "its agent is gone: its connection was closed and it did not reconnect"
-    return f"it was silent for {silence.seconds:.0f} s: host, network or agent is down"
+    return f"it was silent for {silence.seconds:.0f} s: host, network or agent is down or paused"
 
 
 def _phase_due(run: Run, now: float) -> Event | None:

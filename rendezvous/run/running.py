@@ -281,7 +281,9 @@ def cancelled(run: Run, event: events.Cancelled, now: float) -> Outcome:
     if empty is not None:
         whose = "an earlier worker run of slot" if failed_before(empty) else "slot"
         before = f"; before that, {whose} {empty.index} failed: {empty.problem}"
-    result = _cancelled(run, event.code, event.reason, before)
-    finish(run, now, result.model_copy(update={"finding": features.standing(run, now)}))
+    result, found = _cancelled(run, event.code, event.reason, before), features.standing(run, now)
+    if found is not None:
+        result = result.model_copy(update={"finding": found, "hint": found.next_step})
+    finish(run, now, result)
     assert run.result is not None
     return Outcome(run.result.message)

@@ -128,6 +128,7 @@ class Standing(Wire):
     """What was found out about programs that did not get on, and was not over when they ended."""
 
     words: Annotated[str, Field(max_length=1_400)]
+    next_step: Annotated[str, Field(max_length=600)] = ""
     stacks: Annotated[list[Annotated[str, Field(max_length=800)]], Field(max_length=4)] = Field(
         [], description="Where ranks were, those that others wait for first; the newest call first."
     )

@@ -31,8 +31,8 @@ def test_a_node_that_is_lost_is_submitted_again(phase: Phase, states: list[str])
     assert (drive.phase, drive.table_slots(), drive.run.digest) == ("gathering", None, "")
     assert (drive.slot(1).wanted, drive.slot(1).retries, drive.states()) == (2, 1, states)
     assert drive.reasons[-1].endswith(
-        "failed before the start: it was silent for 15 s: host, network or agent is down; "
-        "it is submitted again"
+        "failed before the start: it was silent for 15 s: host, network or agent is down or "
+        "paused; it is submitted again"
     )
 
 
@@ -44,7 +44,7 @@ def test_a_node_that_is_lost_with_no_retry_left_ends_the_run(phase: Phase) -> No
     assert drive.result.code == "node_lost"
     assert "(host1" in drive.result.message
     assert drive.result.message.endswith(
-        "failed before the start: it was silent for 15 s: host, network or agent is down"
+        "failed before the start: it was silent for 15 s: host, network or agent is down or paused"
     )
 
 

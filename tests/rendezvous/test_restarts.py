@@ -240,8 +240,8 @@ def test_a_lost_node_ends_the_run_although_restarts_are_left() -> None:
     drive.exit(1, 1)
     assert (drive.result.status, drive.result.exit_code, drive.result.slot) == ("failed", 86, 2)
     assert drive.result.message == (
-        "node 2 (host2) was lost: it was silent for 15 s: host, network or agent is down; "
-        "the programs are not started again, because it has left the run"
+        "node 2 (host2) was lost: it was silent for 15 s: host, network or agent is down or "
+        "paused; the programs are not started again, because it has left the run"
     )
 
 
@@ -282,7 +282,7 @@ def test_a_node_that_is_lost_before_it_has_armed_again_ends_the_run() -> None:
     assert (drive.result.status, drive.result.code) == ("failed", "node_lost")
     assert drive.result.message == (
         "node 2 (host2) failed before the restart: it was silent for 15 s: host, network or"
-        " agent is down"
+        " agent is down or paused"
     )
 
 

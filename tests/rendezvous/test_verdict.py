@@ -80,7 +80,7 @@ def test_a_node_that_fell_silent_before_the_failure_is_waited_for_and_is_the_cau
     assert (drive.result.exit_code, drive.result.exit_code_of) == (86, "rdzv")
     assert drive.result.code == "node_lost"
     assert drive.result.message == (
-        "node 1 (host1) was lost: it was silent for 15 s: host, network or agent is down"
+        "node 1 (host1) was lost: it was silent for 15 s: host, network or agent is down or paused"
     )
 
 

@@ -163,8 +163,8 @@ def test_running_says_who_is_waited_for_when_others_ended_well_a_while_ago() -> 
 def test_running_names_the_node_that_was_lost() -> None:
     drive = in_phase(Phase.RUNNING, 3).wait(15, silent=[2])
     assert drive.waits() == (
-        "node 2 (host2) was lost: it was silent for 15 s: host, network or agent is down; "
-        "the others are being stopped"
+        "node 2 (host2) was lost: it was silent for 15 s: host, network or agent is down or "
+        "paused; the others are being stopped"
     )
 
 
@@ -374,7 +374,7 @@ def test_the_status_of_a_node_shows_its_rank_progress_exit_and_problem() -> None
     assert (second.node, second.node_state, second.exit_code) == (1, "exited", 9)
     assert (third.node_state, third.problem) == (
         "lost",
-        "it was silent for 15 s: host, network or agent is down",
+        "it was silent for 15 s: host, network or agent is down or paused",
     )
     assert (first.silent_seconds, third.silent_seconds) == (0.0, None)
 

@@ -191,6 +191,9 @@ def test_what_was_found_and_is_not_over_is_in_the_result_of_a_run_that_a_person_
         "(float32[1024]) of default_pg; rank 3 (node 1, host1) has not called it: it is in "
         "load_batch (hang.py:3)"
     )
+    assert found.next_step.startswith("see what this rank does there")
+    assert run.drive.run.result is not None
+    assert run.drive.run.result.hint.endswith(f"rdzv logs {run.drive.run.id} --rank 3")
     assert found.stacks[0] == "rank 3: load_batch (hang.py:3), <module> (hang.py:30)"
     assert len(found.stacks) == 2
 
