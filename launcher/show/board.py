@@ -21,6 +21,7 @@ from launcher.show.event_lines import PAUSE_SECONDS, EventLines
 from launcher.show.living import SILENT_SECONDS, Outputs, living_words
 from launcher.show.slot_table import MOST_ROWS, draw, one_line
 from rendezvous.wire.run import (
+    EpochEnd,
     EventLine,
     Phase,
     Result,
@@ -66,6 +67,7 @@ class _Rhythm:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._topic: int | None = -1
+        self._ended = list[EpochEnd]()
         self._patience = 0.0
         self._wrote_at = 0.0
 
@@ -75,6 +77,8 @@ class _Rhythm:
 
     def is_due(self, status: RunStatus) -> bool:
         """Whether to say its reason now; if so, it counts as said."""
+        if self._ended != status.ended[-1:]:  # which the launcher tells now
+            self._ended, self._wrote_at = status.ended[-1:], self._clock()
         silent = self._clock() - self._wrote_at
         is_going_on = status.phase is Phase.RUNNING and not status.ending
         if silent <= PAUSE_SECONDS or is_going_on or status.phase is Phase.FINISHED:
@@ -157,7 +161,7 @@ class PlainBoard:
         The run's events come by a connection of their own, and may not come at all.
         """
         now = self._clock()
-        self._tell_held(late=True)
+        self._tell_held(status)
         if self._silent_until is None:
             self._silent_until = now + _FIRST_EVENT_SECONDS
         if now >= self._silent_until and self._rhythm.is_due(status):
@@ -182,8 +186,8 @@ class PlainBoard:
         """See the protocol."""
         self._tell_held()
 
-    def _tell_held(self, *, late: bool = False) -> None:
-        for one in self._events.held(late=late):
+    def _tell_held(self, status: RunStatus | None = None) -> None:
+        for one in self._events.held(status):
             self._write(*one)
 
     def _write(self, seconds: float, text: str) -> None:
@@ -267,7 +271,7 @@ class LiveBoard:
 
     def status(self, status: RunStatus) -> None:
         """Redraw; from the go on the terminal is the programs', but for who is late to end."""
-        self._tell_held(late=True)
+        self._tell_held(status)
         if not self._formed:
             self._draw(status)
         elif self._rhythm.is_due(status):
@@ -353,8 +357,8 @@ class LiveBoard:
         line = Text(f"rdzv: {one_line(text)}", no_wrap=True, overflow="ignore")
         self._screen().print(Group(line), crop=False)  # of a bare text, print forgets both
 
-    def _tell_held(self, *, late: bool = False) -> None:
-        for _, words in self._events.held(late=late):
+    def _tell_held(self, status: RunStatus | None = None) -> None:
+        for _, words in self._events.held(status):
             self.say(words)
 
     def _erase_row(self) -> None:

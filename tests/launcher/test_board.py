@@ -668,6 +668,34 @@ def test_what_is_held_of_two_kinds_is_said_of_each_and_of_each_epoch_anew() -> N
     ]
 
 
+def test_of_an_epoch_that_another_follows_its_end_alone_is_told() -> None:
+    """Neither who failed nor a bystander: the launcher says the first cause, and what follows."""
+    end = "epoch 1 ended after 3 h: node 1 (h1) failed; restart 1 of 1 at once"
+    status = run_status(*ALL_NODES, phase=Phase.ARMING, ended=[epoch(1)])
+    for is_status_first in (False, True):
+        plain, screen = Plain(), Screen()
+        screen.board.status(run_status(*ALL_NODES, **RUNNING))
+        for board in (plain.board, screen.board):
+            lines = [
+                event("node 1 (h1) failed: rank 1 ended", "exited"),
+                event("node 2 (h2) failed: rank 2 ended", "exited"),
+                event("node 3 (h3) was stopped; restart 1 of 1 at once", "exited"),
+            ]
+            lines = [replace(line, epoch=1, phase=Phase.RUNNING) for line in lines]
+            lines[2] = replace(lines[2], epoch=2, phase=Phase.ARMING)
+            for line in lines[: 2 if is_status_first else 3]:
+                board.event(line)
+            board.status(status)
+            board.say(end)
+            for line in lines[2 if is_status_first else 3 :]:
+                board.event(line)
+            board.event(replace(event("node 4 (h4) failed: late", "exited"), phase=Phase.ARMING))
+            board.close()
+        said = [f"rdzv: {end}", "rdzv     1.2 s  node 4 (h4) failed: late"]
+        assert plain.getvalue().splitlines() == said
+        assert screen.shown().splitlines()[1:] == [said[0], "rdzv: node 4 (h4) failed: late"]
+
+
 def test_a_failure_that_is_known_is_not_held_either() -> None:
     plain = Plain()
     for number in range(3):
