@@ -249,7 +249,7 @@ class NodeSettings(FeatureOptions):
         "nodes share one terminal.",
         group=OUTPUT,
     )
-    raw_output: bool = option(False, "Fold nothing of what launchers print.", group=OUTPUT)
+    raw_output: bool = option(False, "Fold nothing of what is printed.", group=OUTPUT)
     log_dir: Path | None = option(
         None,
         "Folder for the log files, one per node. When not set, a folder in the state directory.",

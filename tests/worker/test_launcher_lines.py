@@ -199,7 +199,7 @@ def test_a_piece_without_an_end_is_not_held_for_ever(monkeypatch: pytest.MonkeyP
 
 
 def fold() -> Fold:
-    made = Fold("torchrun", "rdzv logs r --node 1")
+    made = Fold("torchrun", "rdzv logs r --node 1", "rdzv logs r --all")
     made.read(RankWords())
     return made
 

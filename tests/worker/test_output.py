@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import struct
 import subprocess
 import termios
@@ -320,7 +321,7 @@ def test_what_a_launcher_prints_of_a_stop_is_folded_and_whole_in_the_log(
     printed = (Path(__file__).parent / "launcher_outputs" / "torchrun-stopped.txt").read_bytes()
     shown = []
     for rank in (LAUNCHER, 0, None):
-        fold = Fold("torchrun", "rdzv logs r")
+        fold = Fold("torchrun", "rdzv logs r", "rdzv logs r --all")
         log, before = tmp_path / f"{rank}.log", len(ours.read()[1])
         output = ours.sink(log, "[1] ")
         output.fold_launcher(fold)
@@ -344,7 +345,7 @@ def test_the_line_for_what_is_folded_does_not_stand_behind_an_unfinished_one(
 ) -> None:
     printed = (Path(__file__).parent / "launcher_outputs" / "torchrun-stopped.txt").read_bytes()
     output = ours.sink(tmp_path / "log", prefix)
-    output.fold_launcher(Fold("torchrun", "rdzv logs r"))
+    output.fold_launcher(Fold("torchrun", "rdzv logs r", "rdzv logs r --all"))
     output.write("stderr", unfinished, 0)
     output.idle()
     output.stop()
@@ -358,13 +359,52 @@ def test_the_line_for_what_is_folded_does_not_stand_behind_an_unfinished_one(
 
 def test_without_a_log_nothing_is_folded(ours: Ours) -> None:
     printed = (Path(__file__).parent / "launcher_outputs" / "torchrun-stopped.txt").read_bytes()
-    fold = Fold("torchrun", "rdzv logs r")
+    fold = Fold("torchrun", "rdzv logs r", "rdzv logs r --all")
     output = ours.sink()
     output.fold_launcher(fold)
     output.stop()
     output.write("stderr", printed, LAUNCHER)
     output.close()
     assert ours.read()[1] == printed
+
+
+def raised(rank: int, words: str, before: str = "") -> bytes:
+    """What ends a rank, as torch's hook prints it."""
+    text = f"{before}Traceback (most recent call last):\n  File 'x.py', line 1\n    f()\n{words}"
+    return re.sub("(?m)^(?=.)", f"[rank{rank}]: ", f"{text}\n").encode()
+
+
+GONE = "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.1]:23"
+NCCL = (
+    "DistBackendError: NCCL error\nLast error:\nremote process exited or there was a network error"
+)
+ABOVE = raised(0, "E: x\n\nDuring handling of the above exception, another exception occurred:\n")
+
+
+def test_of_ranks_that_lost_another_or_fail_alike_a_line_is_shown_and_all_is_in_the_log(
+    ours: Ours, tmp_path: Path
+) -> None:
+    """But not where it has a cause of its own above, is in pieces, or lost something else."""
+    output = ours.sink(tmp_path / "log")
+    output.fold_launcher(Fold("torchrun", "rdzv logs r", "rdzv logs r --all"))
+    warning = b"[rank4]:[W1 x.cpp:1] Warning\n"
+    shown = [
+        raised(2, "ValueError: x"),
+        raised(0, "ConnectionResetError: [Errno 104] Connection reset by peer"),
+        ABOVE + raised(0, GONE),
+        raised(1, GONE).replace(b"[rank1]: ", b""),
+        b"[rank2]: Traceback (most recent call last):\n",
+        b"[rank2]: gloo/: Connection closed by peer\n",
+    ]
+    pieces = [*shown, raised(5, GONE), raised(3, NCCL), raised(4, GONE) + warning]
+    pieces += [raised(6, "ValueError: x")]
+    for piece in pieces:
+        output.write("stderr", piece, 0)
+    output.close()
+    assert (tmp_path / "log").read_bytes() == b"".join(pieces)
+    told = b"rdzv: ranks 3-5 lost the connection to another rank (rdzv logs r --all)\n"
+    alike = b"rdzv: rank 6 raised the same as rank 2 (rdzv logs r --all)\n"
+    assert ours.read()[1] == b"".join([*shown, told, warning, alike])
 
 
 def test_what_each_rank_says_is_its_own_and_what_its_launcher_says_is_nobodys(

@@ -358,9 +358,11 @@ def fold_launcher(sink: Sink, asked: Start, spec: NodeSpec) -> None:
     name = basename(asked.contract.argv[0])
     may_restart = asked.contract.variables.get("RDZV_MAX_RESTARTS", "0") != "0"
     epoch = f" --epoch {asked.table.epoch}" if asked.again or may_restart else ""
+    logs = f"rdzv logs {asked.table.run}"
     fold = Fold(
         "accelerate" if name.startswith("accelerate") else "torchrun",
-        f"rdzv logs {asked.table.run} --node {node}{epoch}",
+        f"{logs} --node {node}{epoch}",
+        f"{logs} --all{epoch}",
     )
     sink.fold_launcher(fold)
 

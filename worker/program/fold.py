@@ -1,30 +1,49 @@
-"""Output of a launcher, as a node's terminal shows it: the rest folded into a line of rdzv's."""
+"""Output of a launcher and its ranks, as a terminal shows it: the rest folded into sentences."""
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
+
+from rendezvous.wire.words import spans_text
 from worker.program.launcher_lines import LauncherLines, Why
 from worker.program.rank_words import RankWords
 
 SENTENCE = b"rdzv: "
 """The beginning of each of rdzv's own lines."""
 _LONGEST_LINE = 65_536
+_TRACEBACK = re.compile(
+    rb"(?<!\n\n)^\[rank(\d+)\]: Traceback \(most recent call last\):\n(?:\[rank\1\]:  .*\n)+"
+    rb"(\[rank\1\]: \S.*\n(?:\[rank\1\]: .*\n)*)(?!\n?\[rank\1\]: )",
+    re.MULTILINE,
+)
+"""What ends a rank, as torch's hook prints it, in one piece; none with a cause of its own above."""
+_LOST = re.compile(
+    rb"(?s)(gloo/|NCCL error).*(by (remote )?peer|remote process exited or there was)"
+)
+"""A connection of another kind, as to a store of files, is none to a rank."""
 
 
 class Fold:
-    """Takes what comes by the launcher's own stream, and gives back what is to be shown of it.
+    """Takes what comes by the launcher's own stream, and gives back what is to be shown of it;
+    and leaves out tracebacks of ranks for which a sentence of `told` stands.
 
     Args:
         launcher: Its name, for a person.
         command: What shows the log, to which the number of lines is added: `rdzv logs RUN`.
+        every: What shows the lines of each rank.
     """
 
-    def __init__(self, launcher: str, command: str) -> None:
+    def __init__(self, launcher: str, command: str, every: str) -> None:
         self._launcher = launcher
         self._command = command
+        self._every = every
         self._lines = LauncherLines(self._has_traceback)
         self._words: RankWords | None = None
         self._rest = b""
         self._behind = 0
+        self._first: dict[bytes, bytes] = {}
+        self._alike = defaultdict[str, set[int]](set)
 
     def read(self, words: RankWords) -> None:
         """Let it know what the ranks print."""
@@ -40,9 +59,26 @@ class Fold:
         shown = self._shown(lines)
         return shown + (self._end_of_line() if len(self._rest) > _LONGEST_LINE else b"")
 
-    def pass_by(self, data: bytes) -> None:
-        """Count what ranks write to the log behind the first line that may be folded."""
+    def pass_by(self, data: bytes) -> bytes:
+        """Read what ranks have written, and count it behind the first line that may be folded;
+        returns it without the tracebacks that `told` stands for."""
         self._count(data.count(b"\n"))
+        return _TRACEBACK.sub(self._without_alike, data) if b"Traceback" in data else data
+
+    def _without_alike(self, found: re.Match[bytes]) -> bytes:
+        rank, how = found[1], "lost the connection to another rank"
+        if not _LOST.search(found[2]):
+            first = self._first.setdefault(found[0].replace(b"[rank%s]" % rank, b""), rank)
+            if first == rank:
+                return found[0]
+            how = f"raised the same as rank {first.decode()}"
+        self._alike[how].add(int(rank))
+        return b""
+
+    def told(self) -> bytes:
+        """Return a line for each kind of traceback that was left out since the last time."""
+        alike, self._alike = self._alike, defaultdict(set)
+        return _joined([f"rdzv: {_who(some)} {how} ({self._every})" for how, some in alike.items()])
 
     def idle(self) -> bytes:
         """Nothing has come for a moment."""
@@ -86,6 +122,10 @@ class Fold:
     def _has_traceback(self, rank: int) -> bool:
         pieces = self._words.newest(rank) if self._words is not None else []
         return b"Traceback (most recent call last)" in b"".join(piece.data for piece in pieces)
+
+
+def _who(ranks: set[int]) -> str:
+    return f"rank{'s' * (len(ranks) > 1)} {spans_text(sorted(ranks))}"
 
 
 def _joined(lines: list[str]) -> bytes:

@@ -178,10 +178,9 @@ class OutputSink:
         self._append(data)
         self._tail.write(stream, data)
         if self._fold is not None:
-            if rank == LAUNCHER:
-                data = self._fold.take(data)
-            else:
-                self._fold.pass_by(data)
+            data = self._fold.take(data) if rank == LAUNCHER else self._fold.pass_by(data)
+            if data:
+                self._show("stderr", self._fold.told())
         self._show(stream, data)
 
     def fold_launcher(self, fold: Fold) -> None:
@@ -208,14 +207,14 @@ class OutputSink:
     def idle(self) -> None:
         """See the protocol."""
         if self._fold is not None:
-            self._show("stderr", self._fold.idle())
+            self._show("stderr", self._fold.told() + self._fold.idle())
         for stream, prefixed in self._prefixed.items():
             self._pass_on(stream, prefixed.idle(time.monotonic()))
 
     def close(self) -> None:
         """Pass on what is unfinished, and close the log file."""
         if self._fold is not None:
-            self._show("stderr", self._fold.close())
+            self._show("stderr", self._fold.told() + self._fold.close())
         for stream, prefixed in self._prefixed.items():
             self._pass_on(stream, prefixed.close())
         if self._log is not None:
