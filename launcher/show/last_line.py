@@ -65,7 +65,7 @@ def last_line(
         lines += [of, *(f"  | {line}" for line in result.tail)] * (not short)
         said = (line for line in reversed(result.tail) if _SAYS.search(line))
         last = next(said, result.tail[-1]).strip()
-        if last not in result.message and not any(" said: " in one for one in result.evidence):
+        if last not in result.message and " said" not in f"{result.message}{result.evidence}":
             text += f"; {of} {printable(last, _MOST_MESSAGE)!r}"
     told = [text]
     if result.hint:
@@ -140,7 +140,7 @@ def hint_of(run: str, hint: str, rank: int | None = None) -> str:
     hint = hint_for(run, hint)
     if rank is None:
         return hint
-    return hint.replace(f"rdzv logs {run}", f"rdzv logs {run} --rank {rank}")
+    return re.sub(rf"rdzv logs {run}(?! --)", rf"\g<0> --rank {rank}", hint)
 
 
 def _cut(text: str, most: int) -> str:

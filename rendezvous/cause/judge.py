@@ -99,8 +99,9 @@ def _judge(nodes: Sequence[NodeSeen]) -> Judged | None:
     known = all(node.slot in {cause.slot, *alike} or _is_over(node) for node in nodes)
     blames = BY_ID[cause.row].kind is not Kind.BETWEEN
     of_row = ranks.of_row(cause.row) if not blames else ()
-    raised = cause.clue is not None and cause.clue.raised and ranks.saying(cause.clue.line)
-    every = ranks.count if raised == ranks.count > 1 else 0
+    is_end = cause.clue is not None and (cause.clue.raised or cause.row == "arguments")
+    said = ranks.saying(cause.clue.line) if cause.clue is not None and is_end else 0
+    every = ranks.count if said == ranks.count > 1 else 0
     others = len(nodes) - 1 if known else 0
     return Judged(cause, first, blames, (), len(alike), others, named=of_row, everyone=every)
 

@@ -24,6 +24,7 @@ _MOST_APART = 2
 _SOURCE = re.compile(
     r"\[(enforce fail at )?/?\S+\.(cc|cpp|h):\d+\] (\. )?"
     r"|\[[IWEF]\d{3,4} [\d:.]+ \S+\.(cc|cpp|h):\d+\] (\[c10d\] )?"
+    r"|^RuntimeError: Error\(s\) in loading state_dict for \w+:\s*(?=\S)"
     r"|^\s*what\(\):\s*|^([a-z_]\w*\.){3,}(?=\w+:)| \(required by \S+\)"
 )
 _REJECTED = re.compile(r"the program( rejected its arguments: )(\S+\.py): error: ")
@@ -80,7 +81,10 @@ def sentence_of(judged: Judged) -> Sentence:
     removed = (fact.path for fact in judged.cause.facts if fact.kind == FactKind.REMOVED)
     why, quote, hint = *_why(judged, row), row.hint.replace("NAME", next(removed, "NAME"))
     if not judged.blames and not hint:
+        apart = [rank for rank, _ in judged.apart]
         hint = "compare all ranks' last output: rdzv logs RUN"
+        if len(apart) == 1:
+            hint = f"see first what rank {apart[0]} did: rdzv logs RUN --rank {apart[0]}"
     if judged.everyone:
         hint = hint.replace(*_OF_SOME)
     if rejected := _REJECTED.match(why):
@@ -98,7 +102,7 @@ def _why(judged: Judged, row: Row) -> tuple[str, str]:
     if numbers := "; ".join(dict.fromkeys(filter(None, amounts))):
         says = f"{says} ({numbers})" if says else numbers
     if cause.clue is None:
-        return says, ""
+        return says or "no error of it was seen" * (row.id == "exit_code"), ""
     line, where = _line(cause.clue), f" ({cause.clue.where})" if cause.clue.where else ""
     rank = cause.rank if cause.clue.rank is None else cause.clue.rank
     whose = "the program" if rank is None else f"rank {rank}"

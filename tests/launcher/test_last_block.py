@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.show.last_line import last_line
+from launcher.show.last_line import hint_of, last_line
 from launcher.state.state_dir import StateDir
 from rendezvous.cause.judge import judge
 from rendezvous.cause.seen import NodeSeen
@@ -48,6 +48,19 @@ def test_a_path_that_does_not_fit_into_a_line_is_not_broken(tmp_path: Path) -> N
     )
     rows = last_line(RUN, result, StateDir(tmp_path, RUN), width=80).splitlines()
     assert rows[1:] == [f"rdzv:   exit code 1 (rdzv's); more: rdzv status {RUN}"]
+
+
+def test_a_long_name_of_a_run_costs_no_row_and_a_rank_is_asked_for_once(tmp_path: Path) -> None:
+    run, message = (
+        "a-long-name-of-32-characters-xyz",
+        "node 0 (h0) failed first: " + "y " * 200,
+    )
+    hint = "see first what rank 0 did: rdzv logs RUN --rank 0; or: rdzv logs RUN"
+    result = Result(status="failed", exit_code=134, message=message, hint=hint, rank=1)
+    result = result.model_copy(update={"exit_code_of": "program"})
+    rows = last_line(run, result, StateDir(tmp_path, run), width=80).splitlines()
+    assert rows[-1] == f"rdzv:   exit code 134; more: rdzv status {run}"
+    assert hint_of(run, hint, 1).endswith(f"--rank 0; or: rdzv logs {run} --rank 1")
 
 
 def rows_of(found: FirstCause, state: StateDir, more: str = "") -> list[str]:

@@ -387,6 +387,11 @@ def test_what_all_ranks_have_raised_is_told_of_all(row: str) -> None:
     printed = [clue.model_copy(update={"raised": False}) for clue in clues]
     assert judged_of([node(0, ends[0], printed[:2]), node(1, ends[1], printed[2:])]).everyone == 0
     assert judged_of([node(0, [ended(0, 1)], clues[:1])]).everyone == 0
+    words = "t.py: error: unrecognized arguments: --x"
+    update = {"id": "arguments", "line": words, "raised": False}
+    usage = [one.model_copy(update=update) for one in clues]
+    ends[0][0], ends[1][0] = ended(0, 2), ended(2, 2)
+    assert judged_of([node(0, ends[0], usage[:2]), node(1, ends[1], usage[2:])]).everyone == 4
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,7 @@ def test_a_clause_has_the_meaning_the_numbers_the_line_and_the_place() -> None:
 
 def test_what_the_end_says_already_is_not_said_again() -> None:
     assert clause(suspect("killed", 137)) == ""
+    assert clause(suspect("exit_code", 3)) == "no error of it was seen"
     clue = Clue(id="exception", line="KeyError: 1", where="a.py:1")
     assert clause(suspect("exception", 1, clue)) == "KeyError: 1 (a.py:1)"
     last = Clue(id=LAST_LINE, line="train.py: no such folder")
@@ -212,6 +213,20 @@ def test_who_is_not_blamed_is_said_not_to_be_known_before_any_quote(row: Row) ->
         assert said.brief.index(" is not known") < said.brief.index("ranks 0, 3")
         assert said.clause == f"{said.brief}; {said.quote}"
         assert len(row.says) <= 160
+
+
+def test_the_one_rank_that_is_not_known_to_have_waited_is_looked_at_first() -> None:
+    one = suspect("waited", 134)
+    said = sentence_of(Judged(one, one, blames=False, of=4, apart=((0, "y"),)))
+    assert said.hint == "see first what rank 0 did: rdzv logs RUN --rank 0"
+    said = sentence_of(Judged(one, one, blames=False, of=4, apart=((0, "y"), (3, ""))))
+    assert said.hint == "compare all ranks' last output: rdzv logs RUN"
+
+
+def test_a_checkpoint_that_does_not_fit_is_quoted_from_what_differs() -> None:
+    line = "size mismatch for 0.weight: copying a param with shape torch.Size([8, 4])"
+    clue = Clue(id="exception", line=f"RuntimeError: Error(s) in loading state_dict for N: {line}")
+    assert clause(suspect("checkpoint_misfit", 1, clue)).endswith(f"fit the model: {line}")
 
 
 def test_the_version_that_a_library_lacks_stands_in_the_reason() -> None:
