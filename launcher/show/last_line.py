@@ -58,7 +58,7 @@ def last_line(
         text = f"{message} (exit code {result.exit_code})"
     if found := result.finding:
         text += f"; {found.words}"
-        rest += [f"stacks: rdzv status {run}"] * bool(found.stacks and not whole)
+        rest += [f"more: rdzv status {run}"] * bool(found.stacks and not whole)
     text = _with_time(text, _took(result, state))
     if result.status == "failed" and result.tail:
         of = f"last output of {_where(result)}:"
@@ -106,7 +106,7 @@ def _fitted(
     is_cut = any(len(word) > width - _WORDS_AT for one in place for word in one.split())
     if is_cut or len(rows([*told[:1], *step, *place])) > _MOST_ROWS:
         first = [one.removesuffix(" (the program's)") for one in places[:1]]
-        place = [f"  {'; '.join([*first, f'more: rdzv status {run}'])}"]
+        place = [f"  {'; '.join(dict.fromkeys([*first, f'more: rdzv status {run}']))}"]
     left = _MOST_ROWS - len(rows(place))
     cause = rows(told[:1], left - min(keeps, len(rows(step))))
     return [*cause, *rows(step, left - len(cause)), *rows(place)]

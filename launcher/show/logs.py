@@ -69,7 +69,10 @@ async def show_logs(
         return 0
     if result is not None and result.status == "failed" and asked.is_whole:
         return await _print_failed(which, result, most)
-    printed = await _print(which.sources(), most)
+    sources = which.sources()
+    printed = await _print(sources, most)
+    if asked.rank is not None and any(may_have_reports(one.name) for one in sources):
+        click.echo(f"rdzv: rank {asked.rank} has no log of its own: its node's is shown", err=True)
     if which.unshown:
         nodes = f"{which.unshown} more nodes have no log here"
         click.echo(f"rdzv: {nodes}; --node or --all shows them", err=True)

@@ -82,9 +82,9 @@ def sentence_of(judged: Judged) -> Sentence:
     why, quote, hint = *_why(judged, row), row.hint.replace("NAME", next(removed, "NAME"))
     if not judged.blames and not hint:
         apart = [rank for rank, _ in judged.apart]
-        hint = "compare all ranks' last output: rdzv logs RUN"
+        hint = "compare all ranks' output: rdzv logs RUN"
         if len(apart) == 1:
-            hint = f"see first what rank {apart[0]} did: rdzv logs RUN --rank {apart[0]}"
+            hint = f"look at rank {apart[0]} first: rdzv logs RUN --rank {apart[0]}"
     if judged.everyone:
         hint = hint.replace(*_OF_SOME)
     if rejected := _REJECTED.match(why):

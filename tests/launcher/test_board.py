@@ -911,7 +911,7 @@ def test_after_restarts_each_epochs_end_is_told(state: StateDir) -> None:
     found = Standing(words="nothing had moved: rank 2 is in load", stacks=["rank 2: load (d.py:1)"])
     cancelled = cancelled.model_copy(update={"finding": found, "epochs": []})
     words = "rdzv: cancelled (exit code 84); nothing had moved: rank 2 is in load"
-    assert last_line("llama", cancelled, state) == f"{words}; stacks: rdzv status llama"
+    assert last_line("llama", cancelled, state) == f"{words}; more: rdzv status llama"
     assert last_line("llama", cancelled, state, whole=True) == f"{words}; rank 2: load (d.py:1)"
 
 

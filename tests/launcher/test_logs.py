@@ -694,7 +694,9 @@ async def test_a_rank_has_its_own_log_and_without_one_that_of_its_node(
     assert await show(state, rank=1) == 0
     assert told(capsys.readouterr().out) == ["rank-1.log", "begin rank-1.log", "end rank-1.log"]
     assert await show(state, rank=0) == 0
-    assert told(capsys.readouterr().out)[0].startswith("node-0.log")
+    shown = capsys.readouterr()
+    assert told(shown.out)[0].startswith("node-0.log")
+    assert shown.err == "rdzv: rank 0 has no log of its own: its node's is shown\n"
 
 
 async def test_all_ranks_are_told_apart(

@@ -351,7 +351,8 @@ def _call(evidence: Evidence, point: Point) -> str:
         if evidence.ranks[rank].place.kind is Kind.COLLECTIVE
     )
     function = max(set(functions), key=lambda name: (functions.count(name), name), default="")
-    return call_text(evidence.calls.groups[point.key], point, function)
+    group = evidence.calls.groups[point.key]
+    return call_text(group, point, function, brief=evidence.brief)
 
 
 def _sources(evidence: Evidence) -> tuple[Source, ...]:

@@ -48,7 +48,7 @@ class Evidence:
         waiting: Ranks that wait, by their recorder or their stack.
         gone: Ranks whose process has ended.
         starting: Ranks that have no process group yet.
-        brief: Nothing is to be said of how long ranks have waited.
+        brief: Neither times nor sizes are to be said.
     """
 
     def __init__(self, ranks: Ranks, before: Ranks | None, brief: bool = False) -> None:

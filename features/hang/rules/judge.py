@@ -39,7 +39,7 @@ _RULES: Sequence[Callable[[Evidence], Finding | None]] = (
 
 def look_at(run_look: RunLook, before: RunLook | None = None, *, brief: bool = False) -> Verdict:
     """What a look has found; `before` is an earlier look at the same ranks, and a `brief` sentence
-    has no times, and not what it was made from."""
+    has no times and sizes, and not what it was made from."""
     found = _judged(Evidence(see(run_look), see(before) if before is not None else None, brief))
     held = held_back_text(run_look.nodes)
     return replace(found, sentence=f"{found.sentence}; {held}") if held else found

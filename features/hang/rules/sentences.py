@@ -76,8 +76,8 @@ def _node_text(seen: Seen) -> str:
     return f"{name}, {node.hostname}" if node.hostname else name
 
 
-def call_text(group: Group, point: Point, function: str = "") -> str:
-    """`all_reduce #21 (float32[1024]) of default_pg`; `function`: as stacks name it."""
+def call_text(group: Group, point: Point, function: str = "", *, brief: bool = False) -> str:
+    """`all_reduce #21 (float32[1024]) of default_pg`, or `brief`; `function`: as stacks name it."""
     if point.peer:
         return f"a send or receive of {group.words}"
     call = None
@@ -85,8 +85,9 @@ def call_text(group: Group, point: Point, function: str = "") -> str:
         if call := call_of(group.parts[rank].group, point.number):
             break
     operation = operation_of(call.operation) if call else function or "call"
-    what = f" ({call.what})" if call and call.what else ""
-    return f"{operation} #{point.number}{what} of {group.words}"
+    what = f" ({call.what})" if call and call.what and not brief else ""
+    of = "" if brief and group.is_default else f" of {group.words}"
+    return f"{operation} #{point.number}{what}{of}"
 
 
 def operation_of(operation: str) -> str:

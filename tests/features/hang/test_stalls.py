@@ -187,8 +187,8 @@ def test_what_was_found_and_is_not_over_is_in_the_result_of_a_run_that_a_person_
     found = found_at_its_end(run)
     assert found is not None
     assert found.words == (
-        "until then nothing had moved for 3 min 30 s: 3 of 4 ranks wait in all_reduce #21 "
-        "(float32[1024]) of default_pg; rank 3 (node 1, host1) has not called it: it is in "
+        "until then nothing had moved for 3 min 30 s: 3 of 4 ranks wait in all_reduce #21; "
+        "rank 3 (node 1, host1) has not called it: it is in "
         "load_batch (hang.py:3)"
     )
     assert found.next_step.startswith("see what this rank does there")

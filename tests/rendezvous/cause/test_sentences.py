@@ -137,7 +137,7 @@ def test_where_nobody_is_blamed_it_says_so_and_what_to_look_at() -> None:
     unknown = "which rank is the cause is not known"
     assert said.clause == f"{BY_ID['waited'].says}; {unknown}; rank 3 said 'Timed out'"
     assert said.brief == f"{BY_ID['waited'].says}; {unknown}"
-    assert said.hint == "compare all ranks' last output: rdzv logs RUN"
+    assert said.hint == "compare all ranks' output: rdzv logs RUN"
     assert said.evidence == (
         "rank 3 said: Timed out",
         "rank 3 ended with exit code 1",
@@ -218,9 +218,9 @@ def test_who_is_not_blamed_is_said_not_to_be_known_before_any_quote(row: Row) ->
 def test_the_one_rank_that_is_not_known_to_have_waited_is_looked_at_first() -> None:
     one = suspect("waited", 134)
     said = sentence_of(Judged(one, one, blames=False, of=4, apart=((0, "y"),)))
-    assert said.hint == "see first what rank 0 did: rdzv logs RUN --rank 0"
+    assert said.hint == "look at rank 0 first: rdzv logs RUN --rank 0"
     said = sentence_of(Judged(one, one, blames=False, of=4, apart=((0, "y"), (3, ""))))
-    assert said.hint == "compare all ranks' last output: rdzv logs RUN"
+    assert said.hint == "compare all ranks' output: rdzv logs RUN"
 
 
 def test_a_checkpoint_that_does_not_fit_is_quoted_from_what_differs() -> None:
