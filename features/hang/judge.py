@@ -96,12 +96,16 @@ class Judge:
     def _looked(self, run: Run, now: float) -> Iterator[Noted]:
         """Keep what a person's look has found; what is old, while something moves, says nothing."""
         note, number = run.notes.get(stall.NAME), self._looks.newest
-        is_new = number != self._newest_look and self._looks.is_over(number, now)
-        self._newest_look = number if is_new else self._newest_look
+        former = self._newest_look
+        is_new = number != former and self._looks.is_over(number, now)
+        self._newest_look = number if is_new else former
         if stall.found_in(run) is not None:
             return
         if is_new and number != self._watch.newest:
-            yield from stall.looked(self._read(number, now), now)
+            before = None
+            with contextlib.suppress(NotFound):
+                before = self._read(former, now) if former else None
+            yield from stall.looked(self._read(number, now), before, now)
         elif note is not None and not self._was_silent and now - note.since > _OLD_SECONDS:
             yield stall.remarked([], "the ranks were looked at long ago", None)
 

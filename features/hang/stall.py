@@ -127,9 +127,10 @@ def remarked(slots: Sequence[int], words: str, kept: Noted | None, *, usual: boo
     return (kept or said).model_copy(update={"words": words, "slot": slot, "usual": usual})
 
 
-def looked(look: RunLook, now: float) -> Iterator[Noted]:
+def looked(look: RunLook, before: RunLook | None, now: float) -> Iterator[Noted]:
     """Make the event that keeps what a person's look has found, if that lasts."""
-    verdict = look_at(look, brief=True)
+    is_of_it = before is not None and before.epoch == look.epoch
+    verdict = look_at(look, before if is_of_it else None, brief=True)
     if verdict.rule in STUCK:
         yield Noted(
             feature=NAME,

@@ -59,7 +59,8 @@ def judge(nodes: Sequence[NodeSeen]) -> Judged | None:
         facts = next(node for node in nodes if node.slot == cause.slot).evidence().facts
         row, shown = by_facts(row, cause.clue, facts, cause.rank)
         cause = replace(cause, row=row, facts=shown)
-    return replace(found, cause=cause, blames=found.blames or cause.row in ENDS_JOBS)
+    first = cause if found.first is found.cause else found.first
+    return replace(found, cause=cause, first=first, blames=found.blames or cause.row in ENDS_JOBS)
 
 
 def _judge(nodes: Sequence[NodeSeen]) -> Judged | None:

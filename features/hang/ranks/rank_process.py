@@ -32,4 +32,6 @@ def find(folder: Path, rank: int, pid: int | None, proc: Path) -> Known:
         is_it = process.lives and process.started == started
         if is_it and (pid is None or processes.is_below(proc, own, pid)):
             return Known(own, number)
+        if pid is None and not process.lives:  # it has ended: it was not left out
+            return Known(own)
     return Known(pid or 0)

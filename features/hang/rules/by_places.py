@@ -119,11 +119,11 @@ def _all_wait(evidence: Evidence, waiting: set[int]) -> Finding | None:
 
 
 def unclear(evidence: Evidence) -> Finding:
-    """Nothing distinguishes a rank: the places, the biggest first."""
+    """Nothing distinguishes a rank but its end: the places, the biggest first."""
     found = evidence.ranks.values()
     number = len({seen.place.words for seen in found if seen.place.words and not seen.is_gone})
-    head = f"nothing distinguishes a rank: the ranks are in {number} place{'s' * (number != 1)}"
-    sentence = f"{head}: {places_text(found)}{_moved_since(evidence)}"
+    head = f"nothing distinguishes a rank: the ranks are in {number} place{'s' * (number != 1)}: "
+    sentence = f"{head * (not evidence.gone)}{places_text(found)}{_moved_since(evidence)}"
     return Finding("unclear", sentence, _sources(evidence))
 
 

@@ -326,7 +326,9 @@ def test_at_the_end_of_a_run_a_rank_may_have_ended_before_the_others() -> None:
 def test_without_a_recorder_only_two_looks_show_that_one_has_ended_too_early() -> None:
     gone = One((), None, "absent", "")
     ranks = with_one([NO_RECORDER] * 4, 2, gone)
-    check(look_at(run(*ranks)), "unclear", (), certain=False, says="1 place: rank 2 has ended; r")
+    first = look_at(run(*ranks))
+    assert first.sentence.startswith("rank 2 has ended")
+    check(first, "unclear", (), certain=False, says="rank 2 has ended; ranks 0-")
     found = look_at(later(10, *ranks), run(*ranks))
     check(found, "stopped", (2,), certain=False, says="3 of 4 ranks wait for others (from stacks")
 

@@ -18,7 +18,7 @@ from rendezvous.run import events
 from rendezvous.run.views import event_line
 from rendezvous.wire.run import Phase, Standing, Suspect
 from tests.features.hang.driving import Judged, running
-from tests.features.hang.runs import late, waits
+from tests.features.hang.runs import REDUCE, One, late, waits
 from tests.support.driver import OF_RANKS, Drive, skewed
 
 SENTENCE = "1 of 2 ranks waits in all_reduce #26; rank 1 has not called it"
@@ -140,10 +140,10 @@ def test_what_was_found_is_said_once_and_shown_while_it_lasts() -> None:
 WAITS, LATE = [waits(), waits()], [waits(), late()]
 
 
-def looked_at(run: Judged) -> None:
+def looked_at(run: Judged, *nodes: list[One]) -> None:
     """A person has looked, and all nodes have answered."""
     run.looks.ask(run.drive.run, run.drive.now)
-    run.answer(WAITS, LATE)
+    run.answer(*(nodes or (WAITS, LATE)))
     run.sweep()
 
 
@@ -205,6 +205,19 @@ def test_a_look_of_a_person_is_in_the_result_with_its_age() -> None:
     found = found_at_its_end(run)
     assert found is not None
     assert found.words.startswith("a look 20 s before had found: 3 of 4 ranks wait in all_reduce")
+
+
+def test_two_looks_of_a_person_show_together_that_a_rank_has_ended() -> None:
+    run, gone = running(), One((), None, "absent", "")
+    seen = One((), REDUCE, "none", stage="unknown")
+    for _ in range(2):
+        looked_at(run, [seen, seen], [seen, gone])
+        run.wait(10)
+    found = found_at_its_end(run)
+    assert found is not None
+    assert (
+        "had found: rank 3 (node 1, host1) has ended; 3 of 4 ranks wait for others" in found.words
+    )
 
 
 def test_what_is_over_is_in_no_result() -> None:

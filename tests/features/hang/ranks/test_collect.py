@@ -90,6 +90,7 @@ def test_a_rank_is_the_process_that_says_so_if_it_is_the_known_one_or_below_it(
         assert find(folder, 1, pid, proc) == Known(pid)
         assert find(folder, 1, None, proc) == Known(0)
     assert find(folder, 0, pid, proc) == Known(pid)
+    assert find(folder, 0, None, proc) == Known(pid)  # it has ended, and was not left out
 
 
 def test_a_rank_that_sleeps_without_torch_tells_its_stack(folder: Path) -> None:
