@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from features.hang.rules.by_state import SEE_ENDS
 from features.hang.rules.evidence import Evidence
 from features.hang.rules.finding import Finding
 from features.hang.rules.sentences import numbers_text, of_text, place_text, places_text, ranks_text
@@ -120,10 +121,13 @@ def _all_wait(evidence: Evidence, waiting: set[int]) -> Finding | None:
 
 def unclear(evidence: Evidence) -> Finding:
     """Nothing distinguishes a rank but its end: the places, the biggest first."""
+    if evidence.gone and evidence.waiting:
+        sentence = f"{places_text(evidence.ranks.values())}{_moved_since(evidence)}"
+        return Finding("stopped", sentence, _sources(evidence), next_step=SEE_ENDS)
     found = evidence.ranks.values()
     number = len({seen.place.words for seen in found if seen.place.words and not seen.is_gone})
-    head = f"nothing distinguishes a rank: the ranks are in {number} place{'s' * (number != 1)}: "
-    sentence = f"{head * (not evidence.gone)}{places_text(found)}{_moved_since(evidence)}"
+    head = f"nothing distinguishes a rank: the ranks are in {number} place{'s' * (number != 1)}"
+    sentence = f"{head}: {places_text(found)}{_moved_since(evidence)}"
     return Finding("unclear", sentence, _sources(evidence))
 
 

@@ -17,7 +17,7 @@ from features.hang.rules.sentences import (
 from features.hang.rules.verdict import Source
 from rendezvous.wire.words import duration_text
 
-_SEE_ENDS = "see how it ended: rdzv logs RUN"
+SEE_ENDS = "see how it ended: rdzv logs RUN"
 
 
 def stopped(evidence: Evidence) -> Finding | None:
@@ -54,12 +54,12 @@ def _gone(evidence: Evidence, gone: Sequence[Seen]) -> Finding | None:
     if len(gone) >= len(waiting):
         sentence += "; either it ended early, or those that wait call more than the others"
         sources = _sources(evidence, "/proc")
-        return Finding("stopped", sentence, sources, (), False, _SEE_ENDS)
+        return Finding("stopped", sentence, sources, (), False, SEE_ENDS)
     missed = _misses(evidence, numbers)
     odd = numbers if missed or (not evidence.calls.points and len(gone) == 1) else ()
     certain = missed and set(evidence.silent) <= set(numbers)
     sources = _sources(evidence, "/proc")
-    return Finding("stopped", sentence, sources, odd, certain, _SEE_ENDS)
+    return Finding("stopped", sentence, sources, odd, certain, SEE_ENDS)
 
 
 def _misses(evidence: Evidence, numbers: Sequence[int]) -> bool:

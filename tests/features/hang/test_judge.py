@@ -328,7 +328,7 @@ def test_without_a_recorder_only_two_looks_show_that_one_has_ended_too_early() -
     ranks = with_one([NO_RECORDER] * 4, 2, gone)
     first = look_at(run(*ranks))
     assert first.sentence.startswith("rank 2 has ended")
-    check(first, "unclear", (), certain=False, says="rank 2 has ended; ranks 0-")
+    check(first, "stopped", (), certain=False, says="rank 2 has ended; ranks 0-")
     found = look_at(later(10, *ranks), run(*ranks))
     check(found, "stopped", (2,), certain=False, says="3 of 4 ranks wait for others (from stacks")
 
