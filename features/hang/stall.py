@@ -14,9 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from features.hang.rules import Verdict, groups_of, look_at
-from features.hang.rules.sentences import numbers_text
-from features.hang.rules.stacks import frame_words
+from features.hang.rules import Verdict, look_at, stacks_of
 from features.hang.watch import AGAIN_SECONDS, STUCK
 from features.hang.wire import RunLook
 from rendezvous.registry.topics import Ending, Noted, Remark, Run, StopAsked, data_of
@@ -27,8 +25,6 @@ from rendezvous.wire.words import duration_text, printable, time_text
 
 NAME = "hang"
 LOOK = "'rdzv look {}' shows where each rank is"
-_MOST_PLACES = 4
-_MOST_FRAMES = 8
 
 
 class Silence(NamedTuple):
@@ -146,15 +142,10 @@ def looked(look: RunLook, before: RunLook | None, now: float) -> Iterator[Noted]
 
 def finding(words: str, look: RunLook, next_step: str) -> Standing:
     """Make what is kept for the end of the run, with the stacks of the ranks that matter."""
-    places = [(ranks, stack) for ranks, stack in groups_of(look)[:_MOST_PLACES] if stack]
-    stacks = [
-        f"{numbers_text(ranks)}: {', '.join(map(frame_words, stack.frames[:_MOST_FRAMES]))}"
-        for ranks, stack in places
-    ]
     return Standing(
         words=printable(words, 800),
         next_step=printable(next_step, 600),
-        stacks=[printable(one, 800) for one in stacks],
+        stacks=[printable(one, 800) for one in stacks_of(look)],
     )
 
 

@@ -102,7 +102,8 @@ def _why(judged: Judged, row: Row) -> tuple[str, str]:
     if numbers := "; ".join(dict.fromkeys(filter(None, amounts))):
         says = f"{says} ({numbers})" if says else numbers
     if cause.clue is None:
-        return says or "no error of it was seen" * (row.id == "exit_code"), ""
+        is_mute = row.id == "exit_code" and cause.rank is not None
+        return says or "no error of it was seen" * is_mute, ""
     line, where = _line(cause.clue), f" ({cause.clue.where})" if cause.clue.where else ""
     rank = cause.rank if cause.clue.rank is None else cause.clue.rank
     whose = "the program" if rank is None else f"rank {rank}"

@@ -168,7 +168,8 @@ def _end(run: Run, now: float, found: FirstCause, silent: Sequence[int], why: st
         result = failure(Cause.PROGRAM_FAILED, words, failed, hint, exit_code=code, report=report)
         tail = last_output(found.slot.its_node.exit or report)
         result = result.model_copy(update={"tail": tail})
-    finish(run, now, result.model_copy(update=found.fields()))
+    stood = None if found.judged.blames else features.standing(run, now)
+    finish(run, now, result.model_copy(update={**found.fields(), "finding": stood}))
 
 
 def _result_of_stopped(run: Run) -> Result:

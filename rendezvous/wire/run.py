@@ -165,7 +165,9 @@ class Result(Wire):
     )
     evidence: list[str] = Field([], description="What shows the cause.")
     finding: Standing | None = Field(
-        None, description="What had been found of a run that was cancelled, such as a hang."
+        None,
+        description="What had been found, such as a hang: of a run that was cancelled, or whose "
+        "cause is not certain.",
     )
     tail: list[str] = []
     log: str = ""

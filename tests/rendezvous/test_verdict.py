@@ -17,8 +17,8 @@ def test_a_node_that_had_ended_well_before_is_named_beside_the_first_cause() -> 
     drive.exit(0, 1, rank=0)
     drive.exit(2, 0, stopped=True)
     assert drive.result.message == (
-        "node 0 (host0) failed: rank 0 ended with exit code 1; node 1 (host1) had ended "
-        "with exit code 0"
+        "node 0 (host0) failed: rank 0 ended with exit code 1: no error of it was seen; "
+        "node 1 (host1) had ended with exit code 0"
     )
 
 
@@ -68,7 +68,9 @@ def test_the_first_cause_is_the_oldest_failure_and_not_the_first_report() -> Non
     drive.exit(2, 3, age_seconds=30, rank=5)
     drive.wait(2)
     assert (drive.result.slot, drive.result.exit_code, drive.result.rank) == (2, 3, 5)
-    assert drive.result.message == "node 2 (host2) failed: rank 5 ended with exit code 3"
+    assert drive.result.message == (
+        "node 2 (host2) failed: rank 5 ended with exit code 3: no error of it was seen"
+    )
 
 
 def test_a_node_that_fell_silent_before_the_failure_is_waited_for_and_is_the_cause() -> None:

@@ -7,7 +7,7 @@
 - Where two explanations fit, no rank is odd: a wrong name costs more than none.
 """
 
-from features.hang.rules.judge import groups_of, look_at
+from features.hang.rules.judge import groups_of, look_at, stacks_of
 from features.hang.rules.verdict import Rule, Source, Verdict
 
 __all__ = [
@@ -16,4 +16,5 @@ __all__ = [
     "Verdict",
     "groups_of",
     "look_at",
+    "stacks_of",
 ]

@@ -18,10 +18,13 @@ from features.hang.rules.by_state import stopped
 from features.hang.rules.evidence import Evidence
 from features.hang.rules.finding import Finding
 from features.hang.rules.seen import see
-from features.hang.rules.sentences import NEXT_STEPS, held_back_text, tail_text
+from features.hang.rules.sentences import NEXT_STEPS, held_back_text, numbers_text, tail_text
+from features.hang.rules.stacks import frame_words
 from features.hang.rules.verdict import MOST_ODD, Verdict
 from features.hang.wire import RunLook, Stack
 
+_MOST_PLACES = 4
+_MOST_FRAMES = 8
 _RULES: Sequence[Callable[[Evidence], Finding | None]] = (
     nothing,
     stopped,
@@ -106,3 +109,13 @@ def groups_of(run_look: RunLook) -> list[tuple[tuple[int, ...], Stack | None]]:
         return odd.isdisjoint(ranks), waits, len(ranks), ranks[0]
 
     return [(tuple(ranks), stack) for ranks, stack in sorted(groups.values(), key=order)]
+
+
+def stacks_of(run_look: RunLook) -> list[str]:
+    """`rank 5: load_batch (data.py:3), main (train.py:9)`, in the order of `groups_of`: the first
+    few ranks and calls."""
+    return [
+        f"{numbers_text(ranks)}: {', '.join(map(frame_words, stack.frames[:_MOST_FRAMES]))}"
+        for ranks, stack in groups_of(run_look)[:_MOST_PLACES]
+        if stack is not None
+    ]

@@ -16,6 +16,7 @@ from features.hang.stall import (
 )
 from rendezvous.run import events
 from rendezvous.run.views import event_line
+from rendezvous.wire.evidence import Clue, Evidence, RankEnd
 from rendezvous.wire.run import Phase, Standing, Suspect
 from tests.features.hang.driving import Judged, running
 from tests.features.hang.runs import REDUCE, One, late, waits
@@ -196,6 +197,21 @@ def test_what_was_found_and_is_not_over_is_in_the_result_of_a_run_that_a_person_
     assert run.drive.run.result.hint.endswith(f"rdzv logs {run.drive.run.id} --rank 3")
     assert found.stacks[0] == "rank 3: load_batch (hang.py:3), <module> (hang.py:30)"
     assert len(found.stacks) == 2
+
+
+def test_a_failure_that_blames_nobody_has_what_was_found_before() -> None:
+    run = running()
+    run.quiet(0, 1)
+    hangs(run)
+    line = "RuntimeError: Connection closed by peer"
+    for slot in (0, 1):
+        clue = Clue(id="peer_gone", line=line, rank=2 * slot, raised=True, last=True)
+        end = RankEnd(rank=2 * slot, exit_code=1, ended=0.1)
+        run.drive.exit(slot, 1, evidence=Evidence(ranks=[end], clues=[clue]))
+    result = run.drive.wait(3.0).result
+    assert (result.status, result.certain) == ("failed", False)
+    assert result.finding is not None
+    assert "rank 3 (node 1, host1) has not called it" in result.finding.words
 
 
 def test_a_look_of_a_person_is_in_the_result_with_its_age() -> None:
