@@ -56,7 +56,8 @@ def _gone(evidence: Evidence, gone: Sequence[Seen]) -> Finding | None:
         sources = _sources(evidence, "/proc")
         return Finding("stopped", sentence, sources, (), False, SEE_ENDS)
     missed = _misses(evidence, numbers)
-    odd = numbers if missed or (not evidence.calls.points and len(gone) == 1) else ()
+    is_all = len(waiting) + 1 == len(evidence.ranks)  # else they may wait for one that works
+    odd = numbers if missed or (not evidence.calls.points and is_all) else ()
     certain = missed and set(evidence.silent) <= set(numbers)
     sources = _sources(evidence, "/proc")
     return Finding("stopped", sentence, sources, odd, certain, SEE_ENDS)
