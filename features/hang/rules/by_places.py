@@ -7,7 +7,7 @@ from features.hang.rules.evidence import Evidence
 from features.hang.rules.finding import Finding
 from features.hang.rules.sentences import numbers_text, of_text, place_text, places_text, ranks_text
 from features.hang.rules.stacks import Kind
-from features.hang.rules.verdict import Source
+from features.hang.rules.verdict import Rule, Source
 from rendezvous.wire.words import duration_text, listed
 
 _NOT_ALL = "; not all stacks were read, so none is blamed"
@@ -123,7 +123,9 @@ def unclear(evidence: Evidence) -> Finding:
     """Nothing distinguishes a rank but its end: the places, the biggest first."""
     if evidence.gone and evidence.waiting:
         sentence = f"{places_text(evidence.ranks.values())}{_moved_since(evidence)}"
-        return Finding("stopped", sentence, _sources(evidence), next_step=SEE_ENDS)
+        all_wait = len(evidence.waiting) + len(evidence.gone) >= len(evidence.ranks)
+        rule: Rule = "stopped" if all_wait else "unclear"  # another one may be at work
+        return Finding(rule, sentence, _sources(evidence), next_step=SEE_ENDS)
     found = evidence.ranks.values()
     number = len({seen.place.words for seen in found if seen.place.words and not seen.is_gone})
     head = f"nothing distinguishes a rank: the ranks are in {number} place{'s' * (number != 1)}"

@@ -334,6 +334,8 @@ def test_without_a_recorder_only_two_looks_show_that_one_has_ended_too_early() -
     ranks = with_one(ranks, 1, late(stack=SAVE))  # they may wait for this one
     found = look_at(later(10, *ranks), run(*ranks))
     check(found, "stopped", (), certain=False, says="2 of 4 ranks wait for others (from stacks")
+    ranks[0] = late(stack=SAVE)
+    check(look_at(run(*ranks)), "unclear", (), certain=False, says="rank 2 has ended; ranks 0-")
 
 
 def test_beside_one_that_is_behind_a_stopped_rank_is_not_blamed() -> None:
