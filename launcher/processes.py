@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import NoReturn, Protocol
 
 from launcher.options import outside_environment
+from rendezvous.compat import timeout
 from rendezvous.door import own_command
 from rendezvous.secret_variables import anonymous_file
 
@@ -65,6 +66,21 @@ class OwnProcess(Protocol):
 
     def send_signal(self, number: int) -> None:
         """Send it; raises ProcessLookupError when it has ended."""
+
+
+async def end(process: OwnProcess, number: int, kill_after: float) -> None:
+    """Send this signal, and KILL after so many seconds; returns when it has ended."""
+    if process.returncode is not None:
+        return
+    with contextlib.suppress(ProcessLookupError):
+        process.send_signal(number)
+    try:
+        async with timeout(kill_after):
+            await process.wait()
+    except TimeoutError:
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGKILL)
+        await process.wait()
 
 
 class OwnProcesses:

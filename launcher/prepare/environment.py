@@ -30,13 +30,12 @@ from launcher.prepare.registry_process import (
     server_command,
     write_config,
 )
-from launcher.processes import Become, OwnProcess, OwnProcesses
+from launcher.processes import Become, OwnProcess, OwnProcesses, end
 from launcher.schedulers.catalog import make_scheduler
 from launcher.schedulers.contract import Scheduler, SchedulerContext
 from launcher.show.board import Board, make_board
 from launcher.state.state_dir import StateDir
 from launcher.terminal import fold_lines, width_of
-from rendezvous.compat import timeout
 from rendezvous.talk.credentials import Credential, new_secret
 from rendezvous.talk.join_string import RegistryPlace
 from worker.preflight.needs import missing_here
@@ -239,14 +238,4 @@ class _RegistryProcess:
 
     async def end(self, kill_after: float) -> None:
         """See the protocol."""
-        if self._process.returncode is not None:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            self._process.send_signal(signal.SIGTERM)
-        try:
-            async with timeout(kill_after):
-                await self._process.wait()
-        except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.send_signal(signal.SIGKILL)
-            await self._process.wait()
+        await end(self._process, signal.SIGTERM, kill_after)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
 import sys
@@ -11,9 +10,9 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+from launcher.processes import end
 from launcher.settings import LaunchSettings
 from launcher.state.state_dir import StateDir
-from rendezvous.compat import timeout
 from rendezvous.door import own_command
 from rendezvous.secret_variables import SECRET_VARIABLES, descriptor_of
 
@@ -51,7 +50,7 @@ async def page_beside(
     try:
         yield
     finally:
-        await _end(child)
+        await end(child, signal.SIGUSR1, _FAREWELL_SECONDS)
         telling.cancel()
 
 
@@ -87,15 +86,3 @@ async def _tell(child: asyncio.subprocess.Process, run: str, say: Callable[[str]
                 f"rdzv: the page is at {place}: open it with your RDZV_UI_KEY, or have a link "
                 f"printed on this machine with: rdzv ui {run}"
             )
-
-
-async def _end(child: asyncio.subprocess.Process) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        child.send_signal(signal.SIGUSR1)
-    try:
-        async with timeout(_FAREWELL_SECONDS):
-            await child.wait()
-    except TimeoutError:
-        with contextlib.suppress(ProcessLookupError):
-            child.kill()
-        await child.wait()
