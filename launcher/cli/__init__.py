@@ -36,8 +36,8 @@ from launcher.cli.process import (
     log_to_stderr,
     missing_launcher_packages,
     need_launcher_packages,
+    say,
     secret_text,
-    shown,
 )
 from launcher.cli.report import report
 from launcher.cli.run_file import former_file, in_its_folder
@@ -148,7 +148,7 @@ def _as_launcher(settings: Launching, command: tuple[str, ...]) -> tuple[Launchi
     if token is None:
         symmetric.check_alone(settings, os.environ, sources(type(settings)))
     else:
-        settings = symmetric.settle(settings, os.environ, sources(type(settings)), say=_say)
+        settings = symmetric.settle(settings, os.environ, sources(type(settings)), say=say)
     if token is not None and settings.node_rank and not settings.dry_run:
         join = symmetric.symmetric_join(settings, token)
         os.environ.update(symmetric.own_variables(settings, os.environ))
@@ -243,10 +243,6 @@ def _refuse(error: RdzvError, join: JoinString | None = None) -> None:
             asyncio.run(refuse_alone(join, error))
 
 
-def _say(words: str) -> None:
-    click.echo(f"rdzv: {shown(words)}", err=True)
-
-
 def _join_text(seconds: float) -> str | None:
     """The join string; taken out of the folder, where RDZV_JOIN_FILE names one."""
     path = os.environ.get("RDZV_JOIN_FILE")
@@ -254,7 +250,7 @@ def _join_text(seconds: float) -> str | None:
         return secret_text("RDZV_JOIN")
     from worker.offer.join_folder import take_join
 
-    return take_join(Path(path), seconds, _say)
+    return take_join(Path(path), seconds, say)
 
 
 @main.command(cls=SettingsCommand, epilog=EXIT_CODES)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from launcher.cli.process import AT_WORK, secret_text, shown
+from launcher.cli.process import AT_WORK, say, secret_text
 from launcher.cli.with_command import WithCommand
 from launcher.options import NotANumber, sources
 from launcher.run_file.fields import variables_of
@@ -84,7 +84,7 @@ def _tell(ctx: click.Context | None, error: UsageError, *, has_slot: bool = True
     port = int(given["port"].text) if _is_number(given, "port") else DEFAULT_PORT
     values = {name: value for name, value in given.items() if name in FIELDS}
     where = error, os.environ, values, token
-    tell_group(*where, port=port, extra=extra, has_slot=has_slot, say=_say)
+    tell_group(*where, port=port, extra=extra, has_slot=has_slot, say=say)
 
 
 def _given(ctx: click.Context | None) -> dict[str, Value]:
@@ -105,7 +105,3 @@ def _given(ctx: click.Context | None) -> dict[str, Value]:
 
 def _is_number(given: dict[str, Value], name: str) -> bool:
     return name in given and given[name].text.isascii() and given[name].text.isdigit()
-
-
-def _say(words: str) -> None:
-    click.echo(f"rdzv: {shown(words)}", err=True)

@@ -104,6 +104,11 @@ def shown(text: str) -> str:
     return "\n".join(printable(line, _MOST_CHARACTERS) for line in text.split("\n"))
 
 
+def say(words: str) -> None:
+    """A line for the person."""
+    click.echo(f"rdzv: {shown(words)}", err=True)
+
+
 @contextlib.contextmanager
 def _in_our_form() -> Iterator[None]:
     """Format click's errors like rdzv's own, and exit silently on Ctrl-C.

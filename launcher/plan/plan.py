@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from launcher.plan.given_variables import SHELL_NAME, GivenVariables, given_variables
 from launcher.plan.hostlist import extra_words
@@ -17,7 +17,7 @@ from launcher.settings import LaunchSettings
 from rendezvous.frozen import frozen
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.run import Limits
-from rendezvous.wire.types import MAX_NODES, RunId
+from rendezvous.wire.types import MAX_NODES, RunId, adapter_of
 from rendezvous.wire.words import printable, size_text
 from worker.contracts.advice import WrongCommand, use
 from worker.counts import Processes, read_size
@@ -29,7 +29,6 @@ LOCAL = "local"
 HIDDEN = "RDZV_JOIN-hidden"
 """Stands for the join string wherever a person or a log could see it."""
 
-_RUN_ID: TypeAdapter[str] = TypeAdapter(RunId)
 _NO_RUN_ID = re.compile(r"[^A-Za-z0-9._-]+")
 _SETTING = re.compile(r"([A-Z][A-Z0-9_]*)=(.*)\Z", re.DOTALL)
 _BY_SLOT = ("nnodes", "nproc_per_node", "address", "log_dir", "log_level")
@@ -332,7 +331,7 @@ def make_plan(
 def check_run_id(text: str, given_by: str = "--rdzv-id") -> str:
     """The run id; raises UsageError, which names what it was given with."""
     try:
-        return _RUN_ID.validate_python(text)
+        return str(adapter_of(RunId).validate_python(text))
     except ValidationError as exc:
         why = exc.errors()[0]["msg"].removeprefix("Value error, ")
         near = _NO_RUN_ID.sub("-", text[:LONGEST_NAME]).strip("-._")

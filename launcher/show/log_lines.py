@@ -15,6 +15,7 @@ from typing import IO, NamedTuple, TextIO, cast
 
 from worker.program.log_file import first_part, older_part
 from worker.program.log_index import LogTimes, young_from
+from worker.program.log_reader import is_same
 from worker.program.terminal_rows import shown_text
 
 _LOOK_SECONDS = 0.2
@@ -147,7 +148,7 @@ def _with_older(
         for part in (older_part(path), first_part(path)):
             with suppress(FileNotFoundError):
                 older = opened.enter_context(_open(part))
-                if _is_same(older, file):
+                if is_same(older, file):
                     continue
                 parts.insert(0, older)
                 if since is not None and not _go_to(older, since, follow=False):
@@ -182,7 +183,7 @@ def _next(path: Path, file: TextIO) -> tuple[bool, TextIO]:
         older = _open(older_part(path))
     except FileNotFoundError:  # this one was it
         return True, _reopened(path, file)
-    if _is_same(older, file):
+    if is_same(older, file):
         older.close()
         return True, _reopened(path, file)
     file.close()
@@ -197,7 +198,3 @@ def _reopened(path: Path, file: TextIO) -> TextIO:
         return file
     file.close()
     return found
-
-
-def _is_same(one: TextIO, other: TextIO) -> bool:
-    return os.path.samestat(os.fstat(one.fileno()), os.fstat(other.fileno()))

@@ -12,7 +12,7 @@ from enum import Enum
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel
 from pydantic_core import to_json
 
 from rendezvous.proof.network_class import NetworkClass
@@ -31,6 +31,7 @@ from rendezvous.run.tracked import (
 from rendezvous.wire.node import Candidate
 from rendezvous.wire.run import Round
 from rendezvous.wire.table import EndpointTable, digest_of
+from rendezvous.wire.types import adapter_of
 
 
 def apply(run: Run, event: Event, decision: Decision) -> None:
@@ -225,10 +226,5 @@ _IN_PLACE = {
 """The edits of containers, which are changed in place and before all else."""
 
 
-@functools.cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
-
-
 def _read(kind: Any, value: Any) -> Any:
-    return _adapter(kind).validate_json(to_json(value))
+    return adapter_of(kind).validate_json(to_json(value))

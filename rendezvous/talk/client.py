@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any, TypeVar, cast
 from urllib.parse import urlencode
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
 
 from rendezvous.channel import Published
@@ -57,7 +57,7 @@ from rendezvous.wire.run import (
     SlotNews,
 )
 from rendezvous.wire.table import EndpointTable
-from rendezvous.wire.types import Problem
+from rendezvous.wire.types import Problem, adapter_of
 from rendezvous.wire.watch import LONGEST_POLL_SECONDS, NodeView, OtherDigest
 from rendezvous.wire.words import printable
 
@@ -384,13 +384,8 @@ class RegistryClient:
             line = await self._elsewhere(line, refusal, been)
 
 
-@functools.cache
-def _adapter(model: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(model)
-
-
 def _parse(model: type[Model], data: bytes) -> Model:
-    return _read(model, _adapter(cast(Any, model)).validate_json, data)
+    return _read(model, adapter_of(cast(Any, model)).validate_json, data)
 
 
 def _read(model: type[Model], read: Callable[[bytes], Model], data: bytes) -> Model:

@@ -15,19 +15,15 @@ from collections.abc import Callable
 from dataclasses import field, replace
 from typing import Any, Literal, TypeVar, get_args
 
-from pydantic import TypeAdapter
-
 from rendezvous.frozen import frozen
 from rendezvous.talk.credentials import Credential, RunKeys, base64url, from_base64url
 from rendezvous.version import rdzv_version
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.protocol import PROTOCOL, Speaker, other_protocol, same_rdzv
-from rendezvous.wire.types import RunId
+from rendezvous.wire.types import RunId, adapter_of
 from rendezvous.wire.words import bracketed, few, printable
 
 T = TypeVar("T")
-
-_RUN_ID: TypeAdapter[str] = TypeAdapter(RunId)
 
 
 @frozen
@@ -255,7 +251,7 @@ class JoinString:
         slot, generation = _whole(value["s"]), _whole(value["g"])
         return JoinString(
             RegistryPlace.from_json(value["w"]),
-            _RUN_ID.validate_python(value["r"]),
+            adapter_of(RunId).validate_python(value["r"]),
             str(value["l"]),
             slot,
             generation,
@@ -335,7 +331,7 @@ class ViewString:
     def _from_json(value: dict[str, Any]) -> ViewString:
         return ViewString(
             RegistryPlace.from_json(value["w"]),
-            _RUN_ID.validate_python(value["r"]),
+            adapter_of(RunId).validate_python(value["r"]),
             str(value["l"]),
             Credential("read", _key(value["s"])),
             Credential("logs", _key(value["o"])),

@@ -11,8 +11,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from rendezvous.wire.evidence import Rank
-from rendezvous.wire.types import Seconds, ShortWords, SlotIndex, Wire, Words
-from rendezvous.wire.words import PRINTABLE
+from rendezvous.wire.types import Seconds, ShortWords, SlotIndex, Wire, Words, check_printable
 
 MAX_GREPS = 8
 MAX_LINES = 10_000
@@ -31,14 +30,10 @@ Count = Annotated[int, Field(ge=0, lt=1 << 53)]
 Pause = Annotated[float, Field(ge=0, le=600, allow_inf_nan=False)]
 
 
-def _check_line(value: str) -> str:
-    if not PRINTABLE.match(value):
-        raise ValueError("control characters are not allowed")
-    return value
-
-
-Text = Annotated[str, Field(min_length=1, max_length=100), AfterValidator(_check_line)]
-LogLine = Annotated[str, Field(max_length=LINE_LETTERS + _CUT_LETTERS), AfterValidator(_check_line)]
+Text = Annotated[str, Field(min_length=1, max_length=100), AfterValidator(check_printable)]
+LogLine = Annotated[
+    str, Field(max_length=LINE_LETTERS + _CUT_LETTERS), AfterValidator(check_printable)
+]
 
 
 class ViewRequest(Wire):

@@ -11,9 +11,9 @@ from __future__ import annotations
 import functools
 import ipaddress
 import re
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter
 
 from rendezvous.wire.words import PRINTABLE, printable
 
@@ -71,6 +71,12 @@ def base64_length(count: int) -> int:
     return (count + 2) // 3 * 4
 
 
+@functools.cache
+def adapter_of(kind: Any) -> TypeAdapter[Any]:
+    """Reads and checks values of this kind; made once."""
+    return TypeAdapter(kind)
+
+
 def _check_run_id(value: str) -> str:
     if not re.fullmatch(RUN_ID, value):
         raise ValueError(
@@ -80,7 +86,8 @@ def _check_run_id(value: str) -> str:
     return value
 
 
-def _check_printable(value: str) -> str:
+def check_printable(value: str) -> str:
+    """As it is; raises ValueError where it has control characters."""
     if not PRINTABLE.match(value):
         raise ValueError("control characters are not allowed")
     return value
@@ -105,8 +112,8 @@ def _check_address(value: str) -> str:
 
 RunId = Annotated[str, AfterValidator(_check_run_id)]
 Address = Annotated[str, Field(max_length=45), AfterValidator(_check_address)]
-Words = Annotated[str, Field(max_length=600), AfterValidator(_check_printable)]
-ShortWords = Annotated[str, Field(max_length=253), AfterValidator(_check_printable)]
+Words = Annotated[str, Field(max_length=600), AfterValidator(check_printable)]
+ShortWords = Annotated[str, Field(max_length=253), AfterValidator(check_printable)]
 OutputLine = Annotated[str, Field(max_length=400), AfterValidator(lambda t: printable(t, 400))]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 _BASE64 = r"^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"

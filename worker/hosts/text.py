@@ -25,12 +25,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TypeAlias
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from rendezvous.frozen import frozen
 from rendezvous.wire.errors import ArmingFailed
 from rendezvous.wire.hostnames import is_valid_label
-from rendezvous.wire.types import Address, RunId
+from rendezvous.wire.types import Address, RunId, adapter_of
 from rendezvous.wire.words import printable
 
 BEGINS = "# BEGIN rdzv run="
@@ -44,8 +44,6 @@ _WAS = re.compile(r"# was ([0-9]{1,9}): (.*?)\r?\n?\Z", re.DOTALL)
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _FIELD = re.compile(r"[^ \t\v\f\r\n]+")  # as the C library separates them
 _ENDINGS = "\r\n"
-_ADDRESS: TypeAdapter[str] = TypeAdapter(Address)
-_RUN_ID: TypeAdapter[str] = TypeAdapter(RunId)
 
 Fields: TypeAlias = tuple[str, ...]  # of one line: an address, then names
 
@@ -332,7 +330,7 @@ def _entry_lines(entry: HostsEntry) -> list[str]:
 def checked_address(address: str) -> str:
     """An address as it is written; raises ArmingFailed for what is no node's."""
     try:
-        return _ADDRESS.validate_python(address, strict=True)
+        return str(adapter_of(Address).validate_python(address, strict=True))
     except ValidationError as exc:
         raise ArmingFailed(
             f"the endpoint table contains {printable(repr(address), 80)}, which is not a "
@@ -352,7 +350,7 @@ def _checked_name(name: str) -> str:
 
 def _checked_run(run: str) -> str:
     try:
-        return _RUN_ID.validate_python(run, strict=True)
+        return str(adapter_of(RunId).validate_python(run, strict=True))
     except ValidationError as exc:
         raise ArmingFailed(f"{printable(repr(run), 80)} is not a run id") from exc
 

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from worker.program.log_file import first_part, older_part
 from worker.program.log_index import young_from
@@ -168,7 +168,7 @@ class LogReader:
         for path in (first_part(self.path), older_part(self.path), self.path):
             with suppress(OSError):
                 file = path.open("rb", buffering=0)
-                if opened and _is_same(opened[-1], file):
+                if opened and is_same(opened[-1], file):
                     file.close()
                 else:
                     opened.append(file)
@@ -210,7 +210,7 @@ class LogReader:
             return last
         with suppress(OSError):
             older = older_part(self.path).open("rb", buffering=0)
-            if _is_same(older, self._file):
+            if is_same(older, self._file):
                 older.close()
             else:
                 self._file.close()
@@ -239,5 +239,6 @@ class LogReader:
         return [line for line in shown if line is not None]
 
 
-def _is_same(one: IO[bytes], other: IO[bytes]) -> bool:
+def is_same(one: IO[Any], other: IO[Any]) -> bool:
+    """Whether both are open on one file."""
     return os.path.samestat(os.fstat(one.fileno()), os.fstat(other.fileno()))
