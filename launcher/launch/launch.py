@@ -191,10 +191,10 @@ class Launch:
         assert process is not None
         await process.started.wait()
         for slot in range(context.plan.slots):
-            scheduler = context.scheduler(slot)
+            scheduler = context.prepared.scheduler_of(slot)
             if scheduler is not None and scheduler.loopback:
                 with contextlib.suppress(RdzvError):  # `submit` says what is wrong
-                    await scheduler.make_ready(context.submission(slot, 1))
+                    await scheduler.make_ready(context.plan.submission(slot, 1))
         self.environment.dismiss()
 
     # --- the end ------------------------------------------------------------------------------

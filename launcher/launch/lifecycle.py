@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from launcher.launch.hosts import Hosts
 from launcher.launch.registry import Registry, Unwanted
@@ -25,6 +25,9 @@ from rendezvous.tasks import now
 from rendezvous.wire.errors import Cause, SchedulerError
 from rendezvous.wire.run import NodeState, SlotState, SlotStatus
 from rendezvous.wire.words import printable
+
+if TYPE_CHECKING:
+    from launcher.launch.worker_runs import WorkerRuns
 
 SUBMITS_AT_ONCE: Final = 16
 SLOW_DETAIL_SECONDS: Final = 1.0
@@ -44,25 +47,6 @@ _PRESENT: Final = (
 """A node whose program has ended waits for the end of the run, or for the next start."""
 
 
-class Owner(Protocol):
-    """Decisions that concern several worker runs."""
-
-    def is_blocked(self, run: SlotRun) -> bool:
-        """Whether an older worker run is in its way."""
-
-    def end_older(self, run: SlotRun) -> None:
-        """End what it replaces."""
-
-    def ends_now(self, run: SlotRun) -> bool:
-        """Whether a submission that was answered ends at once."""
-
-    def submit_again(self, slot: int, generation: int) -> None:
-        """Have a slot filled again; nothing continues with older worker runs of it."""
-
-    def drop(self, run: SlotRun) -> None:
-        """Forget one that is not wanted any more, and was not submitted."""
-
-
 @dataclass(eq=False, repr=False)
 class Lifecycle:
     """Sees one worker run after another through its life, each in a task of its own.
@@ -77,7 +61,7 @@ class Lifecycle:
         answered: Set whenever a scheduler has answered a submission.
     """
 
-    owner: Owner
+    owner: WorkerRuns
     runs: SlotRuns
     registry: Registry
     ledger: Ledger
@@ -134,7 +118,7 @@ class Lifecycle:
             run.step = Step.WRITTEN
             await self._write_intent(run)
             run.step = Step.SUBMITTING
-            submission = self._context.submission(run.slot, run.generation, run.where)
+            submission = self._context.plan.submission(run.slot, run.generation, run.where)
             join = self._context.join(run.slot, run.generation)
             try:
                 trouble = partial(self._retrying, run)
@@ -158,7 +142,7 @@ class Lifecycle:
         """Write it down first: nothing is submitted that a later launcher would not know of."""
         if run.starter == LOCAL:
             return
-        run.work = self._context.submission(run.slot, run.generation, run.where)
+        run.work = self._context.plan.submission(run.slot, run.generation, run.where)
         while True:
             try:
                 self.ledger.begin(run.entry)

@@ -249,14 +249,14 @@ class Registry:
             Unwanted: The run is over, or has a newer worker run.
             RdzvError: The registry refuses.
         """
-        token = self.context.token_sha256(run.slot, run.generation) if is_intent else None
+        token = self.context.keys.join_token(run.slot, run.generation)
         news = SlotNews(
             generation=run.generation,
             state=state,
             name=run.work.name if is_intent else "",
             handle=printable("" if state is SlotState.SUBMITTING else run.handle, _MOST_HANDLE),
             detail=printable(detail, _MOST_DETAIL),
-            token_sha256=token,
+            token_sha256=token.sha256() if is_intent else None,
             cause=cause,
             hint=printable(hint, _MOST_DETAIL),
         )

@@ -73,7 +73,8 @@ class WorkerRuns:
         read is none."""
         for one in left:
             host = str(one.work.variables.get("HOST", "")) if self._places.hosts else ""
-            scheduler = self._context.scheduler(one.slot) or one.scheduler  # it knows all of them
+            # That of its slot knows all worker runs.
+            scheduler = self._context.prepared.scheduler_of(one.slot) or one.scheduler
             run = SlotRun(one.work, scheduler, one.starter, one.handle, host=host)
             run.step, run.named = Step.INACTIVE, bool(host)
             self.runs.add(run)
@@ -112,7 +113,7 @@ class WorkerRuns:
         if (
             requested >= wanted
             or self.runs.view.goes_without(slot)
-            or self._context.scheduler(number) is None
+            or self._context.prepared.scheduler_of(number) is None
         ):
             return
         if slot.generation < wanted or requested:
@@ -155,9 +156,9 @@ class WorkerRuns:
     # --- bookkeeping --------------------------------------------------------------------------
 
     def _new(self, slot: int, generation: int) -> SlotRun:
-        context, scheduler = self._context, self._context.scheduler(slot)
+        context, scheduler = self._context, self._context.prepared.scheduler_of(slot)
         assert scheduler is not None
-        work = context.submission(slot, generation)
+        work = context.plan.submission(slot, generation)
         run = SlotRun(work, scheduler, context.starter(slot))
         self.runs.add(run)
         return run

@@ -6,9 +6,8 @@ import os
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from launcher.plan.plan import ANYWHERE, LOCAL, Plan, Submission, Where
+from launcher.plan.plan import LOCAL, Plan
 from launcher.prepare.preparation import Preparation
-from launcher.schedulers.contract import Scheduler
 from rendezvous.talk.credentials import Credential, RunKeys
 from rendezvous.talk.join_string import JoinString, RegistryPlace, with_port
 from rendezvous.talk.macs import word_macs
@@ -48,22 +47,10 @@ class LaunchContext:
         """Whether the registry is this launch's own."""
         return self.prepared.standing is None
 
-    def submission(self, slot: int, generation: int, where: Where = ANYWHERE) -> Submission:
-        """Return what is submitted for a slot."""
-        return self.plan.submission(slot, generation, where)
-
-    def scheduler(self, slot: int) -> Scheduler | None:
-        """Return what submits the worker runs of a slot; None: nobody does."""
-        return self.prepared.scheduler_of(slot)
-
     def starter(self, slot: int) -> str:
         """Return the ledger's name for the scheduler of a slot."""
         is_here = slot == 0 and self.prepared.settings.local_node
         return LOCAL if is_here else self.prepared.settings.starter
-
-    def token_sha256(self, slot: int, generation: int) -> str:
-        """Return the digest of a join token, for the registry."""
-        return self.keys.join_token(slot, generation).sha256()
 
     def join(self, slot: int, generation: int) -> str:
         """Return the join string of a worker run; slot 0's is for where loopback never fails."""
