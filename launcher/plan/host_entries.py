@@ -105,13 +105,13 @@ def _address(text: str) -> Address | None:
         return None
 
 
-def read_hostlist(items: Sequence[str], given_by: str = "--hostlist") -> list[Host]:
+def read_hostlist(items: Sequence[str]) -> list[Host]:
     """The machines of `--hostlist`; each item may name several. Raises UsageError."""
-    where = f"{given_by} {printable(','.join(items), _MOST_SHOWN)}: "
+    where = f"--hostlist {printable(','.join(items), _MOST_SHOWN)}: "
     words = [word for item in items for word in _words(item, where)]
     found = _merged(list(_entries(words, where)), where)
     if not found:
-        raise UsageError(f"{given_by} does not name a host", hint=_EXAMPLES)
+        raise UsageError("--hostlist does not name a host", hint=_EXAMPLES)
     return found
 
 

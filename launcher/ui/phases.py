@@ -58,8 +58,6 @@ class Phases:
                 return self._each([s for s in slots if self._now(s) == "running"], "ended", at)
             case Phase.FINISHED:
                 return self._each([s for s in slots if self._now(s) != "ended"], "ended", at)
-            case _:
-                return set()
 
     def _each(self, slots: Iterable[int], phase: PhaseName, at: float) -> set[int]:
         return set[int]().union(*(self._begin(slot, phase, at) for slot in slots))

@@ -36,11 +36,6 @@ class Sessions:
         self._sessions: dict[bytes, tuple[float, float]] = {}
         """Hash of the key, to when it was opened and used last."""
 
-    @property
-    def takes_key(self) -> bool:
-        """Whether a person has chosen a key."""
-        return self._key is not None
-
     def ticket(self, now: float) -> str:
         """A new ticket; the older ones stay."""
         text = self._draw(TICKET_BYTES)

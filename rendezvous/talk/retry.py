@@ -34,7 +34,6 @@ async def until_answered(
     seconds: float = float("inf"),
     failed: Callable[[RdzvError], None] | None = None,
     pause: Callable[[], float] = retry_pause,
-    also: tuple[type[RdzvError], ...] = (),
 ) -> T:
     """Ask until there is an answer, or a failure that cannot pass.
 
@@ -43,15 +42,13 @@ async def until_answered(
         seconds: After so long a failure is the last one, and raised.
         failed: Called with each failure that is followed by another try; may raise to give up.
         pause: Seconds before the next try.
-        also: What else than a registry that is away, or has too much to do, may pass.
     """
     clock = asyncio.get_running_loop().time
     deadline = clock() + seconds
-    passing = _PASSING + also
     while True:
         try:
             return await ask()
-        except passing as exc:
+        except _PASSING as exc:
             if clock() > deadline:
                 raise
             if failed is not None:

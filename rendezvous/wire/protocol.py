@@ -46,17 +46,17 @@ class Speaker:
         return printable(f"{self.protocol} {self.version or '?'} {name}", _MOST_SHOWN).rstrip()
 
     @staticmethod
-    def from_header(value: str, unnamed: str = "this client") -> Speaker:
+    def from_header(value: str) -> Speaker:
         """The inverse, of whatever somebody has sent."""
         number, version, name, *_ = (*printable(value, _MOST_SHOWN).split(" ", 2), "", "", "")
         protocol = int(number) if number.isascii() and number.isdigit() else None
-        return Speaker(name or unnamed, protocol, version.strip("?"))
+        return Speaker(name or "this client", protocol, version.strip("?"))
 
-    def says(self, verb: str = "speaks ") -> str:
+    def says(self) -> str:
         """`speaks protocol 2 (rdzv 0.9)`."""
         about = f"rdzv {self.version}" if self.version else "an unknown rdzv"
         number = "an unknown protocol" if self.protocol is None else f"protocol {self.protocol}"
-        return f"{verb}{number} ({about})"
+        return f"speaks {number} ({about})"
 
 
 class Greeting(Wire):

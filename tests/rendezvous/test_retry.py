@@ -50,7 +50,6 @@ AWAY = Unavailable("away")
         ([AWAY, TooManyRequests("full"), "here"], {}, ("here", 0.5)),
         ([AWAY, Fenced("replaced")], {}, ("fenced: replaced", 0.25)),
         ([SlotTaken("held"), "here"], {}, ("slot_taken: held", 0.0)),
-        ([SlotTaken("held"), "here"], {"also": (SlotTaken,)}, ("here", 0.25)),
         ([AWAY], {"seconds": 0.9}, ("unavailable: away", 1.0)),
         ([AWAY], {"seconds": 1.0}, ("unavailable: away", 1.25)),
     ],

@@ -101,7 +101,6 @@ def test_of_too_many_sessions_the_one_that_was_used_longest_ago_ends(sessions: S
 
 def test_the_key_of_a_person_opens_a_session_each_time() -> None:
     sessions = Sessions(drawing(), KEY)
-    assert sessions.takes_key
     first, second = sessions.open_by_key(KEY, 0.0), sessions.open_by_key(KEY, 0.0)
     assert first
     assert second
@@ -111,7 +110,6 @@ def test_the_key_of_a_person_opens_a_session_each_time() -> None:
 
 
 def test_without_a_key_none_opens_a_session(sessions: Sessions) -> None:
-    assert not sessions.takes_key
     assert sessions.open_by_key("", 0.0) is None
 
 
