@@ -27,9 +27,8 @@ from rendezvous.frozen import frozen
 from rendezvous.wire.errors import UsageError
 from rendezvous.wire.run import Phase, RunStatus, SlotStatus
 from rendezvous.wire.words import listed, no_node_words, printable
-from worker.program.log_file import epoch_of_log, read_log_name
+from worker.program.log_file import Whose, epoch_of_log, read_log_name
 from worker.program.log_index import has_times, offset_at
-from worker.program.rank_logs import read_launcher_log_name, read_rank_log_name
 from worker.program.wanted import Wanted
 
 _MOST_VIEWS = 4
@@ -187,7 +186,7 @@ class Which:
         if chosen.rank is None and not chosen.everyone:
             return []
         paths, logs = _rank_files(self.state, chosen), _files(self.state, None, chosen.epoch)
-        launchers = _newest(self.state, read_launcher_log_name, chosen.epoch)
+        launchers = _newest(self.state, "launcher", chosen.epoch)
         here: dict[int, list[int]] = {}
         first = 0
         for number, processes in sorted(
@@ -349,7 +348,7 @@ def _files(
     """By node its file, host and epoch: that of this epoch, or the one that was written last."""
     status = state.read("status.json", RunStatus)
     hosts = {slot.node: slot.hostname for slot in status.slots} if status else {}
-    chosen = _newest(state, read_log_name, epoch)
+    chosen = _newest(state, "node", epoch)
     return {
         number: (path, hosts.get(number, ""), its)
         for number, (path, its) in chosen.items()
@@ -359,18 +358,16 @@ def _files(
 
 def _rank_files(state: StateDir, chosen: Chosen) -> dict[int, Path]:
     """By global rank its file, of those that are asked for."""
-    found = _newest(state, read_rank_log_name, chosen.epoch)
+    found = _newest(state, "rank", chosen.epoch)
     return {rank: path for rank, (path, _) in found.items() if chosen.rank in (None, rank)}
 
 
-def _newest(
-    state: StateDir, read_name: Callable[[str], tuple[int, int] | None], epoch: int | None
-) -> dict[int, tuple[Path, int]]:
+def _newest(state: StateDir, of: Whose, epoch: int | None) -> dict[int, tuple[Path, int]]:
     """By number the file that is meant, and its epoch."""
     status = state.read("status.json", RunStatus)
     found: dict[int, dict[int, Path]] = {}
     for path in state.logs.glob("*-*.log"):
-        if known := read_name(path.name):
+        if known := read_log_name(path.name, of):
             found.setdefault(known[0], {})[known[1]] = path
     chosen = {}
     for number, paths in sorted(found.items()):

@@ -25,7 +25,7 @@ from rendezvous.wire.errors import BadRequest, RdzvError
 from rendezvous.wire.log_view import LINE_LETTERS, MAX_GREPS, MAX_LINES, Level
 from rendezvous.wire.words import printable
 from worker.program.log_file import read_log_name
-from worker.program.rank_logs import rank_log_name, read_launcher_log_name
+from worker.program.rank_logs import rank_log_name
 from worker.program.wanted import Wanted
 
 USUAL_LINES = 200
@@ -313,7 +313,7 @@ class _Sorter:
 
     def _has_traceback(self, node: int, local_rank: int) -> bool:
         """Whether a rank of this node has a log here with a traceback at its end."""
-        its = read_launcher_log_name(self._path.name) or read_log_name(self._path.name)
+        its = read_log_name(self._path.name, "launcher") or read_log_name(self._path.name)
         if its is None:
             return False
         rank = self._viewed.told.first_rank(node) + local_rank

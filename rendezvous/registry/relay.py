@@ -16,13 +16,12 @@ from dataclasses import dataclass, field
 from rendezvous.registry.waiters import Waiters
 from rendezvous.run.state import GONE, Run
 from rendezvous.wire.errors import Forbidden, RunOver, TooManyRequests
-from rendezvous.wire.relay import RELAY_POLL_SECONDS, CommandOutput, CommandStart, Parcel, RelayMail
+from rendezvous.wire.relay import RELAY_POLL_SECONDS, Parcel, RelayMail, size_of
 from rendezvous.wire.run import Phase
 
 MOST_BYTES = 32 << 20
 """What one run's frames may take, in all; a node that reads keeps far below."""
 MAIL_BYTES = 192 << 10
-_FRAME_BYTES = 300
 
 
 @dataclass(slots=True)
@@ -53,7 +52,7 @@ class Relay:
 
     def give(self, sender: int, parcels: list[Parcel]) -> None:
         """Take frames of a node for others: all of them, or none where too much is on its way."""
-        if self.held_bytes + sum(map(_size_of, parcels)) > MOST_BYTES:
+        if self.held_bytes + sum(size_of(parcel.frame) for parcel in parcels) > MOST_BYTES:
             raise TooManyRequests(
                 f"{MOST_BYTES >> 20} MiB of remote commands' output are queued, and their "
                 "receivers do not read them"
@@ -61,7 +60,7 @@ class Relay:
         for parcel in parcels:
             box = self._boxes.setdefault(parcel.peer, _Box())
             box.seq += 1
-            self.held_bytes += (size := _size_of(parcel))
+            self.held_bytes += (size := size_of(parcel.frame))
             box.kept.append(_Kept(box.seq, size, Parcel(peer=sender, frame=parcel.frame)))
             box.waiters.wake_all()
 
@@ -99,15 +98,6 @@ class Relay:
         self.closed = True
         for slot in list(self._boxes):
             self.forget(slot)
-
-
-def _size_of(parcel: Parcel) -> int:
-    frame = parcel.frame
-    if isinstance(frame, CommandStart):
-        return len(frame.command) + _FRAME_BYTES
-    if isinstance(frame, CommandOutput):
-        return len(frame.data) + _FRAME_BYTES
-    return _FRAME_BYTES
 
 
 def check_member(run: Run, slot: int) -> None:

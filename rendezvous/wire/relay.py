@@ -13,6 +13,7 @@ MAX_COMMAND_BYTES = 128 * 1024 - 1
 COMMAND_PIECE_BYTES = 32 * 1024
 COMMAND_WINDOW_BYTES = 128 * 1024
 """So much of a remote command's output may be on its way; then it waits for its reader."""
+_FRAME_BYTES = 300
 RELAY_POLL_SECONDS = 10.0
 
 
@@ -73,6 +74,15 @@ CommandFrame = Annotated[
     CommandStart | CommandOutput | CommandTaken | CommandExit | CommandEnd,
     Field(discriminator="kind"),
 ]
+
+
+def size_of(frame: CommandFrame) -> int:
+    """How many bytes it has on the wire, about."""
+    if isinstance(frame, CommandStart):
+        return len(frame.command) + _FRAME_BYTES
+    if isinstance(frame, CommandOutput):
+        return len(frame.data) + _FRAME_BYTES
+    return _FRAME_BYTES
 
 
 class Parcel(Wire):

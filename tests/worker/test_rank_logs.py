@@ -9,15 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.worker.programs.started import Recording
-from worker.program.log_file import first_part, older_part
+from worker.program.log_file import first_part, older_part, read_log_name
 from worker.program.output import LAUNCHER
 from worker.program.rank_logs import (
     RankLog,
     RankLogs,
     RankPlace,
     rank_log_name,
-    read_launcher_log_name,
-    read_rank_log_name,
 )
 
 LIMIT = 1 << 20
@@ -61,9 +59,9 @@ def test_the_launcher_has_a_file_by_the_number_of_its_node(tmp_path: Path) -> No
         "launcher-7.log": b"W0101 banner\n",
         "launcher-7.e4.log": b"W0101 banner\n",
     }
-    assert read_launcher_log_name("launcher-7.e4.log") == (7, 4)
-    assert read_launcher_log_name("rank-7.log") is None
-    assert read_rank_log_name("launcher-7.log") is None
+    assert read_log_name("launcher-7.e4.log", "launcher") == (7, 4)
+    assert read_log_name("rank-7.log", "launcher") is None
+    assert read_log_name("launcher-7.log", "rank") is None
 
 
 def test_who_says_nothing_has_no_file(tmp_path: Path) -> None:
@@ -90,9 +88,9 @@ def test_another_launch_and_another_epoch(tmp_path: Path) -> None:
 
 def test_the_names() -> None:
     for rank, epoch in ((0, 0), (37, 0), (1_048_575, 12)):
-        assert read_rank_log_name(rank_log_name(rank, epoch)) == (rank, epoch)
+        assert read_log_name(rank_log_name(rank, epoch), "rank") == (rank, epoch)
     for name in ("rank-.log", "rank-1.e0.log", "rank-1.log.1", "node-1.log", "rank-01.e1.logs"):
-        assert read_rank_log_name(name) is None
+        assert read_log_name(name, "rank") is None
 
 
 def test_a_full_disk_is_said_once_and_stops_nobody(

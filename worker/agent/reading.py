@@ -10,9 +10,8 @@ from typing import Any
 
 from worker.agent.actions import ServeView
 from worker.agent.viewing import LAG_LETTERS, LAST_LETTERS, Backlog
-from worker.program.log_file import epoch_of_log, read_log_name
+from worker.program.log_file import Whose, epoch_of_log, read_log_name
 from worker.program.log_reader import BEHIND_BYTES, LogReader
-from worker.program.rank_logs import read_rank_log_name
 from worker.program.wanted import Wanted
 
 FILES_SECONDS = 1.0
@@ -126,22 +125,20 @@ class Reading:
             names = []
         found: dict[int | None, Path] = {}
         for rank in self._asked.ranks:
-            if (path := self._one(names, read_rank_log_name, rank)) is not None:
+            if (path := self._one(names, "rank", rank)) is not None:
                 found[rank] = path
         if found or (self._readers and None not in self._readers):
             return found
-        path = self._one(names, read_log_name, self._asked.node)
+        path = self._one(names, "node", self._asked.node)
         if self._asked.ranks:  # another one's shows that this rank has only said nothing yet
-            others = (self._one(names, read_rank_log_name, rank) for rank in self._asked.siblings)
+            others = (self._one(names, "rank", rank) for rank in self._asked.siblings)
             path = None if any(others) else path
         return {} if path is None else {None: path}
 
-    def _one(
-        self, names: list[str], read: Callable[[str], tuple[int, int] | None], number: int
-    ) -> Path | None:
+    def _one(self, names: list[str], of: Whose, number: int) -> Path | None:
         paths: dict[int, Path] = {}
         for name in names:
-            known = read(name)
+            known = read_log_name(name, of)
             if known and known[0] == number:
                 paths[known[1]] = self._folder / name
         if not paths:

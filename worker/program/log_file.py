@@ -17,24 +17,26 @@ import stat
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 HEAD_BYTES = 16 << 20
 _LINE_BYTES = 80
 """Of the one line, with a line feed before it where there is none."""
 _LONG_LINE_BYTES = 64 << 10
-_NAME = re.compile(r"node-(\d{1,9})(?:\.e([1-9]\d{0,8}))?\.log")
+Whose = Literal["node", "rank", "launcher"]
+_NAME = re.compile(r"(node|rank|launcher)-(\d{1,9})(?:\.e([1-9]\d{0,8}))?\.log")
 
 
-def log_name(node: int, epoch: int = 0) -> str:
-    """The log of a node; with its epoch, of a program that has started again."""
-    return f"node-{node}.e{epoch}.log" if epoch else f"node-{node}.log"
+def log_name(number: int, epoch: int = 0, of: Whose = "node") -> str:
+    """The log of a node, of a global rank, or of the launcher of a node's ranks; with its epoch, of
+    a program that has started again."""
+    return f"{of}-{number}.e{epoch}.log" if epoch else f"{of}-{number}.log"
 
 
-def read_log_name(name: str) -> tuple[int, int] | None:
+def read_log_name(name: str, of: Whose = "node") -> tuple[int, int] | None:
     """What `log_name` was given; None where it made no such name."""
     found = _NAME.fullmatch(name)
-    return found and (int(found[1]), int(found[2] or 0))
+    return (int(found[2]), int(found[3] or 0)) if found and found[1] == of else None
 
 
 def epoch_of_log(paths: Mapping[int, Path], epoch: int | None, newest: int) -> int:

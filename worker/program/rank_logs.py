@@ -10,10 +10,10 @@ Each is kept as the node's is (`log_file`, `log_index`), with a limit of its own
 from __future__ import annotations
 
 import logging
-import re
 from pathlib import Path
 from typing import NamedTuple
 
+from worker.program.log_file import log_name
 from worker.program.log_index import IndexedLog
 from worker.program.output import LAUNCHER, Output, Stream
 
@@ -21,32 +21,11 @@ logger = logging.getLogger(__name__)
 
 RANK_LOG_BYTES = 256 << 20
 """What the log of one rank may have; less where --log-limit is less."""
-_NAME = re.compile(r"(rank|launcher)-(\d{1,9})(?:\.e([1-9]\d{0,8}))?\.log")
 
 
 def rank_log_name(rank: int, epoch: int = 0) -> str:
-    """The log of a global rank; with its epoch, of a program that has started again."""
-    return f"rank-{rank}.e{epoch}.log" if epoch else f"rank-{rank}.log"
-
-
-def read_rank_log_name(name: str) -> tuple[int, int] | None:
-    """What `rank_log_name` was given; None where it made no such name."""
-    return _read_name(name, "rank")
-
-
-def launcher_log_name(node: int, epoch: int = 0) -> str:
-    """The log of the launcher of a node's ranks, by the node's number; see `rank_log_name`."""
-    return f"launcher-{node}.e{epoch}.log" if epoch else f"launcher-{node}.log"
-
-
-def read_launcher_log_name(name: str) -> tuple[int, int] | None:
-    """What `launcher_log_name` was given; None where it made no such name."""
-    return _read_name(name, "launcher")
-
-
-def _read_name(name: str, whose: str) -> tuple[int, int] | None:
-    found = _NAME.fullmatch(name)
-    return (int(found[2]), int(found[3] or 0)) if found and found[1] == whose else None
+    """The log of a global rank; see `log_name`."""
+    return log_name(rank, epoch, "rank")
 
 
 class RankLog(IndexedLog):
@@ -77,7 +56,7 @@ class RankPlace(NamedTuple):
     def path(self, rank: int) -> Path:
         """The log of a local rank, or of the launcher."""
         if rank == LAUNCHER and self.node is not None:
-            return self.folder / launcher_log_name(self.node, self.epoch)
+            return self.folder / log_name(self.node, self.epoch, "launcher")
         return self.folder / rank_log_name(self.first + rank, self.epoch)
 
 

@@ -15,12 +15,12 @@ from rendezvous.wire.errors import RdzvError, UsageError
 from rendezvous.wire.relay import (
     CommandEnd,
     CommandFrame,
-    CommandOutput,
     CommandStart,
     CommandTaken,
     Parcel,
     RelayMail,
     RelayReply,
+    size_of,
 )
 
 logger = logging.getLogger(__name__)
@@ -28,7 +28,6 @@ logger = logging.getLogger(__name__)
 _POST_BYTES = 180 << 10
 """Below what the registry takes as a body; one frame always fits."""
 _POST_PARCELS = 256
-_FRAME_BYTES = 300
 MOST_QUEUED_BYTES = 8 << 20
 """Of what this node asks for: 500 commands of 12 KiB. What it answers is bounded by windows."""
 _OF_CALLER = (CommandStart, CommandTaken, CommandEnd)
@@ -120,8 +119,8 @@ class Exchange:
 
     def _check_room(self, start: CommandStart) -> None:
         frames = (parcel.frame for parcel in self._waiting.values())
-        queued = sum(_size_of(frame) for frame in frames if isinstance(frame, _OF_CALLER))
-        if queued + _size_of(start) > MOST_QUEUED_BYTES:
+        queued = sum(size_of(frame) for frame in frames if isinstance(frame, _OF_CALLER))
+        if queued + size_of(start) > MOST_QUEUED_BYTES:
             raise UsageError(
                 f"slot {self._slot} already has {queued >> 10} KiB of remote commands "
                 f"waiting, because the registry of run '{self._run}' does not accept them; "
@@ -166,7 +165,7 @@ class Exchange:
         batch: dict[int, Parcel] = {}
         left = _POST_BYTES
         for place, parcel in self._waiting.items():
-            left -= _size_of(parcel.frame)
+            left -= size_of(parcel.frame)
             if batch and (left < 0 or len(batch) == _POST_PARCELS):
                 break
             batch[place] = parcel
@@ -194,11 +193,3 @@ def _say_waits(failure: RdzvError) -> None:
 
 def _say_absent(failure: RdzvError) -> None:
     logger.debug("frames of remote commands cannot be fetched now: %s", failure.message)
-
-
-def _size_of(frame: CommandFrame) -> int:
-    if isinstance(frame, CommandStart):
-        return len(frame.command) + _FRAME_BYTES
-    if isinstance(frame, CommandOutput):
-        return len(frame.data) + _FRAME_BYTES
-    return _FRAME_BYTES
