@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rendezvous.wire.errors import SchedulerError
+from worker.program.output import write_whole
 
 NEW = ".new"
 """What the file's own suffix is while it is being written."""
@@ -19,14 +20,9 @@ def write_private(path: Path, text: str, *, hint: str = "") -> None:
     Raises:
         SchedulerError: It cannot be written.
     """
-    new = path.with_suffix(NEW)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        new.unlink(missing_ok=True)
-        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(fd, "w", encoding="utf-8") as file:
-            file.write(text)
-        new.rename(path)
+        write_whole(path, path.with_suffix(NEW), text)
     except OSError as exc:
         raise SchedulerError(f"{path} cannot be written: {exc.strerror}", hint=hint) from exc
 

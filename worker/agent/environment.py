@@ -58,7 +58,7 @@ from worker.program.family import Family
 from worker.program.fold import Fold
 from worker.program.informing import Told, inform
 from worker.program.local_socket import LocalSocket, Take
-from worker.program.output import Output, OutputSink, make_private
+from worker.program.output import Output, OutputSink, make_private, write_whole
 from worker.program.own_folder import remove_left
 from worker.program.process import Program, parent_lives
 from worker.program.progress_file import read_progress
@@ -126,10 +126,6 @@ class EarlyProgram(Protocol):
 
 class WarmProgram(EarlyProgram, Protocol):
     """What an agent needs of `worker.agent.warm.WarmStart`, which lasts for all of its programs."""
-
-    @property
-    def gave_up(self) -> bool:
-        """Return whether it forks nothing any more."""
 
     def give_up(self, why: str) -> None:
         """Fork nothing from now on, and say why, once; what has become of it is ended by `end`."""
@@ -241,12 +237,7 @@ def write_files(folder: Path, files: Mapping[str, str]) -> None:
     """
     make_private(folder)
     for name, text in files.items():
-        new = folder / f".{name}.new"
-        new.unlink(missing_ok=True)
-        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(fd, "w", encoding="utf-8") as file:
-            file.write(text)
-        new.replace(folder / name)
+        write_whole(folder / name, folder / f".{name}.new", text)
 
 
 def remove_file(file: Path) -> None:

@@ -65,6 +65,15 @@ def make_private(folder: Path) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
 
 
+def write_whole(path: Path, new: Path, text: str) -> None:
+    """Write a text for its owner alone, at `new` first: nobody sees half of it. Raises OSError."""
+    new.unlink(missing_ok=True)
+    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "w", encoding="utf-8") as file:
+        file.write(text)
+    new.replace(path)
+
+
 class Output(Protocol):
     """Where a program's output goes. All calls come from one thread, which is not the event loop's,
     so that a slow terminal or file system holds up the program and not this node's heartbeat.
