@@ -276,7 +276,7 @@ def log_to_file(folder: Path | None, join: JoinString) -> logging.Handler | None
     return handler
 
 
-def exit_with(work: Coroutine[Any, Any, int]) -> None:
+def exit_with(work: Coroutine[Any, Any, int]) -> NoReturn:
     """Run to the end and exit with its code, whoever presses Ctrl-C once that is known."""
     code: int | None = None
     if (context := click.get_current_context(silent=True)) is not None:

@@ -154,19 +154,15 @@ def status(
         shows = list_runs(registry, as_json=as_json) if run is None else None
         exit_with(shows or show_run(registry, run or "", as_json=as_json))
     if run is None:
-        root = root_folder(state_dir)
-    else:
-        root, run = folder_and_run(state_dir, run)
-    if asked and run is not None:
-        exit_with(show_parts(root, run, asked, as_json=as_json))
-    elif run is None:
         from launcher.show.run_list import show_runs
 
-        exit_with(show_runs(root, everything=everything, as_json=as_json))
-    else:
-        from launcher.show.status import show_status
+        exit_with(show_runs(root_folder(state_dir), everything=everything, as_json=as_json))
+    root, run = folder_and_run(state_dir, run)
+    if asked:
+        exit_with(show_parts(root, run, asked, as_json=as_json))
+    from launcher.show.status import show_status
 
-        exit_with(show_status(root, run, as_json=as_json))
+    exit_with(show_status(root, run, as_json=as_json))
 
 
 @click.command()

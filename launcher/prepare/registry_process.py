@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import logging
+import json
 import os
 import resource
 import socket
@@ -25,8 +25,6 @@ from worker.machine.shortage import Kind
 from worker.machine.sysfs import content
 from worker.offer.address import choose_candidates
 from worker.program.state_home import state_home
-
-logger = logging.getLogger(__name__)
 
 _PORT_TRIES = 100
 _MOST_WORDS = 300
@@ -169,7 +167,7 @@ def write_config(
             state.write("certificate.der", made.der)
         proof = (state.path / "certificate.der").read_bytes()
         config |= {"certificate": str(path), "certificate_key": str(state.path / "key.pem")}
-    state.write_json("registry.json", config)
+    state.write("registry.json", json.dumps(config, indent=1).encode())
     return RegistryPlace((), 0, "certificate" if tls else "plain", proof)
 
 

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import shutil
 import socket
@@ -35,7 +34,7 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -299,10 +298,6 @@ class StateDir:
                 hint="check that disk, or choose another state directory with --state-dir",
             ) from exc
         return path
-
-    def write_json(self, name: str, value: dict[str, Any]) -> Path:
-        """Write a JSON file that only its owner can read."""
-        return self.write(name, json.dumps(value, indent=1).encode())
 
     def forget_launch(self, kept: Collection[str] = (), *, log_dir: Path | None = None) -> None:
         """Make room for a new launch; what may still exist at a scheduler stays, and the logs and

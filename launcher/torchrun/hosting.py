@@ -95,7 +95,9 @@ class Hosting:
         while True:
             answers = await self._answers()
             if not answers and self._host is not None and self._host.returncode:
-                if not self._is_launched_elsewhere() or asyncio.get_running_loop().time() >= until:
+                # Then another torchrun of this machine has just started it: it does not listen yet.
+                is_elsewhere = self._host.returncode == ExitCode.FAILED
+                if not is_elsewhere or asyncio.get_running_loop().time() >= until:
                     words = self._words()
                     raise UsageError(f"the registry of this run cannot be started here: {words}")
                 await asyncio.sleep(_AGAIN_SECONDS)
@@ -103,10 +105,6 @@ class Hosting:
             if not answers:
                 self._start()
             await asyncio.sleep(_LOOK_SECONDS)
-
-    def _is_launched_elsewhere(self) -> bool:
-        """Whether another torchrun of this machine has just started it: it does not listen yet."""
-        return self._host is not None and self._host.returncode == ExitCode.FAILED
 
     async def _answers(self) -> bool:
         """Whether somebody listens, or is about to; who it is, the client finds out."""

@@ -95,11 +95,8 @@ class LiveReader:
             pause = _LEAST_PAUSE if quiet else min(_MOST_PAUSE, pause * _LAZIER)
             await asyncio.sleep(pause + _PAUSE_A_SLOT * len(status.slots))
             if self._is_running() and not quiet:
-                await self._wait_for_news()
-
-    async def _wait_for_news(self) -> None:
-        """For more than how the programs get on."""
-        await wait_for(self._news, _PROGRESS_SECONDS)
+                # For more than how the programs get on.
+                await wait_for(self._news, _PROGRESS_SECONDS)
 
     def _is_running(self) -> bool:
         return self._told.head["state"] == "running"

@@ -75,7 +75,7 @@ def test_only_the_owner_can_read_what_is_kept(state: StateDir) -> None:
     left.chmod(0o644)
     state.secret()
     state.write_record(RECORD)
-    state.write_json("registry.json", {"key": "secret"})
+    state.write("registry.json", b"{}")
     state.write("submissions/slot-1.sh", b"x")
     state.path.chmod(0o777)
     state.release()

@@ -29,7 +29,7 @@ def warm_words(command: Sequence[str], framework: str, backend: str) -> list[str
     why = ""
     launcher, words = split_torchrun(command) if framework == "torchrun" else ([], list(command))
     flags, position = read_flags(words, BARE_FLAGS)
-    others = [flag for flag in flags if not _is_module(flag.word)]
+    others = [flag for flag in flags if flag.word not in ("-m", "--module")]
     target = words[position:]
     if framework == "torchrun" and names_python(command):
         _refuse_interpreter(command)
@@ -58,10 +58,6 @@ def _refuse_interpreter(command: Sequence[str]) -> None:
         *([use([*module, *call.target], shown=len(module) + 1)] if is_target else []),
         note="; or remove --warm on" if is_target else "remove --warm on",
     )
-
-
-def _is_module(word: str) -> bool:
-    return word in ("-m", "--module")
 
 
 def module_names(text: str) -> str:

@@ -108,14 +108,10 @@ def _holds(folder: Path, name: str) -> bool:
 
 
 def _python_behind(word: str, environ: Mapping[str, str]) -> Path | None:
-    """The interpreter that runs the program of this name; None when there is none."""
+    """The interpreter that runs the program of this name; None when there is no such program, or
+    that is no Python (or a shim decides)."""
     found = shutil.which(word, path=environ.get("PATH", ""))
-    return _python_of(Path(found), environ) if found else None
-
-
-def _python_of(program: Path, environ: Mapping[str, str]) -> Path | None:
-    """The interpreter that runs this program; None when that is no Python (or a shim decides)."""
-    return _started_by(program, environ)[0]
+    return _started_by(Path(found), environ)[0] if found else None
 
 
 def absent_interpreter(program: str) -> str:
