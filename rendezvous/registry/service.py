@@ -262,9 +262,19 @@ class Service:
         return live, _join_reply(self.access, live, request)
 
     async def note_stranger(self, name: str, slot: int, peer: str) -> None:
-        """Keep that somebody has asked to join with a token that is not of the run."""
-        source = _source(self._options, peer)
-        await _note_stranger(self.sequencer, self._runs, name, slot, source)
+        """Keep that somebody has asked with a token that is not of the run; it decides nothing.
+
+        Of a run that is not here only the one that is can know: a registry of many keeps nothing.
+        """
+        found = [self._runs[name]] if name in self._runs else list(self._runs.values())
+        if len(found) != 1:
+            return
+        live = found[0]
+        ask = refusals.ask_of_stranger(name, slot, _source(self._options, peer))
+        with contextlib.suppress(RdzvError):
+            await self.sequencer.change_run(
+                live, lambda now: refusals.decide_stranger(live.run, ask, now)
+            )
 
     async def refuse(
         self, live: LiveRun, slot: int, generation: int, refusal: Refusal, peer: str = ""
@@ -420,18 +430,3 @@ def _aged(report: Report, waited: float, clock: RegistryClock) -> Report:
         return report
     age = clock.own_age(report.age_seconds + max(0.0, waited))
     return report.model_copy(update={"age_seconds": age})
-
-
-async def _note_stranger(
-    sequencer: Sequencer, runs: Mapping[str, LiveRun], name: str, slot: int, source: str
-) -> None:
-    """Keep that somebody has asked with a token that is not of the run; it decides nothing.
-
-    Of a run that is not here only the one that is can know: a registry of many keeps nothing.
-    """
-    found = [runs[name]] if name in runs else list(runs.values())
-    if len(found) != 1:
-        return
-    live, ask = found[0], refusals.ask_of_stranger(name, slot, source)
-    with contextlib.suppress(RdzvError):
-        await sequencer.change_run(live, lambda now: refusals.decide_stranger(live.run, ask, now))

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from rendezvous.wire.run import RestartFacts
 from worker.agent.arming import NodeSpec
-from worker.agent.environment import AgentEnvironment, EarlyProgram, WarmProgram
+from worker.agent.environment import AgentEnvironment, EarlyProgram
 from worker.agent.notices import Notice
-from worker.agent.warm import FIRST_FAILED, OTHER_NEEDS_TORCHRUN, WarmWish
+from worker.agent.warm import FIRST_FAILED, OTHER_NEEDS_TORCHRUN, WarmStart, WarmWish
 from worker.contracts import FRAMEWORKS, Contract
 from worker.contracts.outer import without_outer
 from worker.program.terminal import size_variables
@@ -29,7 +29,7 @@ class Begun:
         self._spec = spec
         self._environment = environment
         wish = _wish(spec)
-        self._warm: WarmProgram | None = None
+        self._warm: WarmStart | None = None
         if wish is not None:
             self._warm = environment.warm(wish, self._environ(), environment.in_thread, say)
         self.program: EarlyProgram = self._warm or self._early()

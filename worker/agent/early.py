@@ -148,9 +148,8 @@ class Changes:
 
     def order(self, **more: object) -> bytes:
         """As one JSON object, with what else is told."""
-        changed = {latin(name): latin(value) for name, value in self.set.items()}
         unset = [latin(name) for name in sorted(self.unset)]
-        return json.dumps({**more, "set": changed, "unset": unset}).encode()
+        return json.dumps({**more, "set": latin_variables(self.set), "unset": unset}).encode()
 
 
 def changes(given: Mapping[str, str], env: Mapping[str, str]) -> Changes:
@@ -182,3 +181,8 @@ def without_secrets(names: Iterable[str]) -> set[str]:
 def latin(text: str) -> str:
     """Bytes, as JSON can hold them."""
     return os.fsencode(text).decode("latin-1")
+
+
+def latin_variables(named: Mapping[str, str]) -> dict[str, str]:
+    """Likewise."""
+    return {latin(name): latin(value) for name, value in named.items()}

@@ -34,7 +34,6 @@ from rendezvous.wire.verify import PairProbe, ProbePlan
 from rendezvous.wire.world import RankWorld
 from worker.agent.early import EarlyTorchrun
 from worker.agent.warm import WarmStart
-from worker.contracts import Contract
 from worker.contracts.framework import Need
 from worker.evidence.look import Asked, Counters, folders_of, look_after, look_before
 from worker.hosts.file import HostsBlock, known_names, restore_stale
@@ -104,7 +103,7 @@ class RunningProgram(Protocol):
 
 
 class EarlyProgram(Protocol):
-    """What an agent needs of `worker.agent.early.EarlyTorchrun`."""
+    """What an agent needs of `worker.agent.early.EarlyTorchrun`, and of a `WarmStart`."""
 
     async def begin(self) -> None:
         """Begin it, where that can be."""
@@ -122,22 +121,6 @@ class EarlyProgram(Protocol):
 
     async def end(self) -> None:
         """End it, if it has not become a program."""
-
-
-class WarmProgram(EarlyProgram, Protocol):
-    """What an agent needs of `worker.agent.warm.WarmStart`, which lasts for all of its programs."""
-
-    def give_up(self, why: str) -> None:
-        """Fork nothing from now on, and say why, once; what has become of it is ended by `end`."""
-
-    async def why_torchrun(self) -> str:
-        """Reason why this node can start its processes by torchrun alone; empty: it need not."""
-
-    async def arm(self, contract: Contract) -> bool:
-        """Make ready what `start` makes a program of; whether there will be that."""
-
-    async def disarm(self) -> None:
-        """Undo that: the table is none any more."""
 
 
 class HostsFile(Protocol):
@@ -305,5 +288,5 @@ class AgentEnvironment:
     terminal: Callable[..., os.terminal_size | None] = size_of
     rank_streams: Callable[[Path, int], RankStreams | None] = RankStreams
     early: Callable[..., EarlyProgram] = EarlyTorchrun
-    warm: Callable[..., WarmProgram] = WarmStart
+    warm: Callable[..., WarmStart] = WarmStart
     start: Callable[..., Awaitable[RunningProgram]] = Program.start

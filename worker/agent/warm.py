@@ -22,7 +22,14 @@ from rendezvous.compat import timeout
 from rendezvous.frozen import frozen
 from rendezvous.secret_variables import SECRET_VARIABLES
 from rendezvous.wire.errors import UsageError
-from worker.agent.early import Changes, changes, latin, look_script, without_secrets
+from worker.agent.early import (
+    Changes,
+    changes,
+    latin,
+    latin_variables,
+    look_script,
+    without_secrets,
+)
 from worker.agent.notices import Note, Notice, notice
 from worker.contracts import FRAMEWORKS, Contract
 from worker.contracts.framework import PROGRAMS, Forks
@@ -292,19 +299,11 @@ class WarmStart:
 
 def _order(forks: Forks, found: Changes, contract: Contract) -> bytes:
     """Order to a starter: what it executes, and with which variables."""
-    ranks, port = _latin_each(forks.ranks), contract.port
-    return found.order(words=_latin(forks.words), ranks=ranks, port=port)
+    words, ranks = map(latin, forks.words), map(latin_variables, forks.ranks)
+    return found.order(words=[*words], ranks=[*ranks], port=contract.port)
 
 
 async def _tell(forked: Forked, order: bytes) -> None:
     with contextlib.suppress(OSError):  # it has ended, as its keeper says
         await asyncio.get_running_loop().sock_sendall(forked.orders, order)
     forked.orders.close()
-
-
-def _latin(words: Sequence[str]) -> list[str]:
-    return [latin(word) for word in words]
-
-
-def _latin_each(ranks: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
-    return [{latin(name): latin(value) for name, value in own.items()} for own in ranks]
