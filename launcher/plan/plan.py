@@ -243,17 +243,14 @@ class Plan:
             for item in values:
                 words += [flag] if item is True else [flag, _text(item)]
         if site.here and self._is_here(slot):
-            words += ["--log-dir", site.here.log_dir, "--log-level", self._own_log_level]
+            # Beside the board, these agents say only what the board does not show.
+            level = "warning" if self.settings.log_level == "info" else self.settings.log_level
+            words += ["--log-dir", site.here.log_dir, "--log-level", level]
         if site.loopback:
             words += ["--loopback", "--address", loopback_address(slot), "--hosts", "off"]
         elif self._is_here(slot):
             words += [word for a in self.settings.address for word in ("--address", a)]
         return words
-
-    @property
-    def _own_log_level(self) -> str:
-        """Beside the board, the agents of this machine say only what the board does not show."""
-        return "warning" if self.settings.log_level == "info" else self.settings.log_level
 
     @property
     def nnodes(self) -> str:

@@ -64,20 +64,14 @@ def evidence_of(
 def _within(clues: Sequence[Clue], facts: Sequence[Fact]) -> tuple[list[Clue], list[Fact]]:
     """As many of them as a request has room for, facts first: they say more in less."""
     room = _MOST_BYTES
-    kept: tuple[list[Clue], list[Fact]] = ([], [])
-    for fact in facts:
-        room -= _size(fact)
-        if room >= 0:
-            kept[1].append(fact)
-    for clue in clues:
-        room -= _size(clue)
-        if room >= 0:
-            kept[0].append(clue)
-    return kept
 
+    def fits(one: Clue | Fact) -> bool:
+        nonlocal room
+        room -= len(one.model_dump_json().encode())
+        return room >= 0
 
-def _size(one: Clue | Fact) -> int:
-    return len(one.model_dump_json().encode())
+    kept = [fact for fact in facts if fits(fact)]
+    return [clue for clue in clues if fits(clue)], kept
 
 
 def _end(child: Child, since: float, states: dict[int | None, str]) -> RankEnd:

@@ -76,20 +76,13 @@ class NodeDevices:
     interfaces: Collection[str] = ()
     rdma: Collection[str] = ()
 
-    def of_interface(self, name: str) -> str:
-        """An interface in NCCL's form."""
-        return _as_list([name], self.interfaces)
-
-    def of_ports(self, ports: Sequence[str]) -> str:
-        """RDMA ports, each as DEVICE:PORT, in NCCL's form."""
-        return _as_list(ports, self.rdma)
-
 
 UNKNOWN = NodeDevices()
 """Those of a node that is seen from elsewhere."""
 
 
 def _as_list(wanted: Sequence[str], names: Collection[str]) -> str:
+    """Interfaces, or RDMA ports as DEVICE:PORT, in NCCL's form."""
     whole = tuple(one.partition(":")[0] for one in wanted)
     more = any(name.startswith(whole) and name not in whole for name in names)
     return "=" * more + ",".join(wanted)
@@ -244,7 +237,7 @@ def _interfaces(place: TableFacts) -> Iterator[Variable]:
     where = f"the network of all nodes, {place.network}" if place.network else "the table"
     value = f"={place.interface}"
     if place.devices is not None:
-        value = place.devices.of_interface(place.interface)
+        value = _as_list([place.interface], place.devices.interfaces)
     sign = "; '=': this name alone" if value.startswith("=") else ""
     if place.devices == UNKNOWN:
         sign = f"; '={place.interface}' if another interface's name begins with it"
@@ -264,9 +257,12 @@ def _interfaces(place: TableFacts) -> Iterator[Variable]:
 
 def _rdma(place: TableFacts, options: ProgramOptions) -> Iterator[Variable]:
     if place.hcas:
+        hcas = "=" + ",".join(place.hcas)
+        if place.devices is not None:
+            hcas = _as_list(place.hcas, place.devices.rdma)
         yield Variable(
             "NCCL_IB_HCA",
-            (place.devices.of_ports(place.hcas) if place.devices else "=" + ",".join(place.hcas)),
+            hcas,
             "this node's ports of the kind and rate that all have; NCCL would also use others",
         )
     if options.require_rdma:

@@ -196,24 +196,18 @@ def roce_addresses(here: Surroundings) -> list[Verdict]:
         indexes = sorted({str(port.gid_index) for port in ports})
         named = "NCCL_IB_GID_INDEX" if wish.index is not None else "routable RoCE v2 GID"
         return ok(f"{named} at index {', '.join(indexes)}")
-    if wish.index is not None:
-        return _grouped(
-            _grave(here),
-            bare,
-            lambda port: f"no {wish}",
-            expected="a GID there, as NCCL_IB_GID_INDEX names it",
-            cause="NCCL opens no connection from an empty GID",
-            fix="unset NCCL_IB_GID_INDEX: NCCL since 2.21 finds the index itself",
-        )
-    return _grouped(
-        _grave(here),
-        bare,
-        lambda port: f"no {wish}",
-        expected=f"a GID of type RoCE v2 with an {wish.family} address",
-        cause="NCCL falls back to link-local RoCE v1, which reaches one segment at most",
-        fix=f"give the port's interface an {wish.family} address (in a container, its interface "
-        "itself), or name the other family: NCCL_IB_ADDR_FAMILY",
+    expected = f"a GID of type RoCE v2 with an {wish.family} address"
+    cause = "NCCL falls back to link-local RoCE v1, which reaches one segment at most"
+    fix = (
+        f"give the port's interface an {wish.family} address (in a container, its interface "
+        "itself), or name the other family: NCCL_IB_ADDR_FAMILY"
     )
+    if wish.index is not None:
+        expected = "a GID there, as NCCL_IB_GID_INDEX names it"
+        cause = "NCCL opens no connection from an empty GID"
+        fix = "unset NCCL_IB_GID_INDEX: NCCL since 2.21 finds the index itself"
+    said = {"expected": expected, "cause": cause, "fix": fix}
+    return _grouped(_grave(here), bare, lambda port: f"no {wish}", **said)
 
 
 def device_access(here: Surroundings) -> list[Verdict]:
