@@ -111,19 +111,11 @@ def result_of(run: Run, departure: Departure) -> Result:
     return failure(Cause.NODE_LOST, f"{words}; all programs were stopped before", slot, _HINT)
 
 
-def end_of(run: Run, slot: Slot) -> dict[str, object]:
+def end_of(run: Run, slot: Slot) -> Result:
     """What the end of an epoch says that was ended for it: that the node leaves, or was lost."""
     departure = slot.its_node.departure
     how = f"leaves the run: {departure.words}" if departure else f"was lost: {slot.problem}"
-    return {
-        "code": Cause.NODE_LOST,
-        "cause": "node_lost",
-        "message": printable(f"{who(slot)} {how}", 600),
-        "exit_code": int(Cause.NODE_LOST.exit_code),
-        "slot": slot.index,
-        "node": slot.its_node.number,
-        "hostname": slot.its_node.join.hostname,
-    }
+    return failure(Cause.NODE_LOST, printable(f"{who(slot)} {how}", 600), slot)
 
 
 def hint_of(report: ExitReport) -> str:

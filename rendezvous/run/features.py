@@ -15,7 +15,7 @@ from rendezvous.run import events
 from rendezvous.run.decision import Outcome
 from rendezvous.run.moves import begin_stop, failure
 from rendezvous.run.state import Run
-from rendezvous.wire.run import EpochEnd, Result, Standing, Suspect
+from rendezvous.wire.run import Result, Standing, Suspect
 from rendezvous.wire.words import duration_text
 
 M = TypeVar("M", bound=BaseModel)
@@ -90,23 +90,3 @@ def result_of(run: Run, why: str) -> Result | None:
     slot = None if then.slot is None else run.slots[then.slot]
     result = failure(then.cause, words, slot, then.hint)
     return result.model_copy(update={"rank": then.rank, "certain": then.certain})
-
-
-def end_of(run: Run, end: EpochEnd) -> EpochEnd:
-    """The end of an epoch, with what a feature has ended it for, if one has."""
-    if run.stop_asked is None:
-        return end
-    then = run.stop_asked.then
-    node = run.slots[then.slot].node if then.slot is not None else None
-    about = {
-        "code": then.cause,
-        "cause": then.cause,
-        "message": then.message,
-        "exit_code": int(then.cause.exit_code),
-        "slot": then.slot,
-        "node": node.number if node is not None else None,
-        "hostname": node.join.hostname if node is not None else "",
-        "rank": then.rank,
-        "certain": then.certain,
-    }
-    return end.model_copy(update=about)

@@ -38,7 +38,7 @@ from rendezvous.run.replacing import hurry, plan_words, refill, retire, why_not
 from rendezvous.run.state import GONE, Run, Slot, Starts, who
 from rendezvous.wire.errors import Cause
 from rendezvous.wire.reports import ExitReport
-from rendezvous.wire.run import EpochEnd, NodeState, Phase
+from rendezvous.wire.run import EpochEnd, NodeState, Phase, Result
 from rendezvous.wire.words import listed, printable, reason_clause
 
 if TYPE_CHECKING:
@@ -53,6 +53,10 @@ MOST_ENDED = 32
 
 _NOT_AGAIN = "the programs are not started again"
 _OF_ITS_NODE = f"{_NOT_AGAIN}, because this is a failure of its node"
+_OF_CAUSE = (
+    *("code", "cause", "message", "exit_code", "slot", "node", "hostname", "rank", "certain"),
+)
+"""What the end of an epoch has of a result."""
 _RAISED = re.compile(r"(?:\S+\.)?(\w*Error)\b")
 _CHANGING = re.compile(r"0x[0-9a-fA-F]+|[0-9]+")
 """Numbers and addresses, in which the words of two ends that are alike may differ."""
@@ -351,13 +355,18 @@ def _end_of(run: Run, step: Again, found: FirstCause | None, seconds: float) -> 
         replaced=sorted(slot.index for slot in step.gone),
     )
     if found is None and step.gone:
-        return end.model_copy(update=departures.end_of(run, step.gone[0]))
+        return _with_result(end, departures.end_of(run, step.gone[0]))
     if found is None or (found.report is None and not step.gone):
-        return features.end_of(run, end)
+        stopped = features.result_of(run, "")
+        return end if stopped is None else _with_result(end, stopped)
     code = Cause.PROGRAM_FAILED
     if step.gone or (found.report is not None and found.report.fenced):
         code = cause_of(found.slot, Cause.NODE_LOST)
     return _with_cause(end, found).model_copy(update={"code": code})
+
+
+def _with_result(end: EpochEnd, result: Result) -> EpochEnd:
+    return end.model_copy(update={name: getattr(result, name) for name in _OF_CAUSE})
 
 
 def _with_cause(end: EpochEnd, found: FirstCause) -> EpochEnd:
