@@ -6,7 +6,6 @@ worded by it. No feature is known by name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -43,11 +42,6 @@ class Remark(NamedTuple):
         return "; ".join(filter(None, (self.finding, self.silence))) if times else self.lasting
 
 
-def without(notes: Mapping[str, events.Noted], feature: str) -> dict[str, events.Noted]:
-    """All notes but those of a feature."""
-    return {name: note for name, note in notes.items() if name != feature}
-
-
 def data_of(run: Run, feature: str, kind: type[M]) -> M | None:
     """Read what a feature has noted; None: nothing, or another version of it did."""
     if (note := run.notes.get(feature)) is None:
@@ -60,7 +54,7 @@ def data_of(run: Run, feature: str, kind: type[M]) -> M | None:
 
 def noted(run: Run, event: events.Noted, now: float) -> Outcome:
     """Keep what a feature has found, in the place of what it had found before."""
-    others = without(run.notes, event.feature)
+    others = {name: note for name, note in run.notes.items() if name != event.feature}
     run.notes = others if event.data is None else others | {event.feature: event}
     return Outcome(event.words, event.slot, usual=event.usual)
 
