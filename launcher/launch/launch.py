@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import signal
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -45,6 +46,12 @@ EXPLAIN_SECONDS: Final = 3.0
 _MOST_REASON = 300
 _CTRL_C: Final = "Ctrl-C"
 _CLOSED: Final = "SIGHUP (a closed terminal)"
+_SENT: Final[Mapping[int, str]] = {
+    signal.SIGHUP: "a terminal or SSH session that closes sends it: launch in tmux, or by nohup",
+    signal.SIGINT: "it did not come from the keyboard; who sent it is not known",
+    signal.SIGTERM: "who sent it is not known; a scheduler does at a time limit or a preemption",
+}
+"""Steps after a signal that ends a launch."""
 _TOLD_TO_END: Final = {0, SIGNALS + 1, SIGNALS + 2, SIGNALS + 15}
 _TOLD_CAUSES: Final = {"", "launcher_ended", "terminated", "interrupted"}
 """Rows of programs that ended as they were told: not of a time limit, which is a reason."""
@@ -414,14 +421,17 @@ def by_signal(result: Result, run: str, number: int, who: str, status: RunStatus
         result = result_of_error(RunCancelled(cancelled), status)
     if result.status != "cancelled":
         return result
-    message = result.message
+    message, hint = result.message, result.hint
     if number == signal.SIGINT and who == _CTRL_C:
         stopped = f"you stopped run '{run}' with Ctrl-C"
         message = {
             cancelled: stopped,
             never_began(run).message: f"{stopped}, before it started",
         }.get(message, message)
-    return result.model_copy(update={"exit_code": SIGNALS + number, "message": message})
+    elif message == cancelled:
+        hint = hint or _SENT.get(number, "")
+    update = {"exit_code": SIGNALS + number, "message": message, "hint": hint}
+    return result.model_copy(update=update)
 
 
 def was_told_to_end(result: Result, status: RunStatus) -> bool:

@@ -80,8 +80,8 @@ def last_line(
         lines.append(f"the output of the other nodes: rdzv logs {run}")
     places = [*_places(result, state), *rest]
     if width is not None and short:
-        keeps = 1 + result.certain
-        return "\n".join(_fitted(told, [*places, *lines], keeps, run, max(width, 24)))
+        shown = _fitted(told, [*places, *lines], result.certain, run, max(width, 24))
+        return "\n".join(shown)
     if places:
         told.append("; ".join(places))
     lines += [told[0], *(f"  {words}" for words in told[1:])] if apart else ["; ".join(told)]
@@ -89,11 +89,11 @@ def last_line(
 
 
 def _fitted(
-    told: Sequence[str], places: Sequence[str], keeps: int, run: str, width: int
+    told: Sequence[str], places: Sequence[str], is_certain: bool, run: str, width: int
 ) -> list[str]:
     """At most six rows of a terminal. Where all has more, the last one is the first of the places
-    and where the rest is; the step `keeps` so many rows, and the cause is cut before it. No path is
-    broken: what is copied has to be whole."""
+    and where the rest is; the step keeps two rows, or one where it would not be seen that the
+    cause is not certain. No path is broken: what is copied has to be whole."""
     fold = partial(wrap, width=width, subsequent_indent=" " * _WORDS_AT, break_on_hyphens=False)
 
     def rows(lines: Sequence[str], most: int = 99) -> list[str]:
@@ -108,7 +108,9 @@ def _fitted(
         first = [one.removesuffix(" (the program's)") for one in places[:1]]
         place = [f"  {'; '.join(dict.fromkeys([*first, f'more: rdzv status {run}']))}"]
     left = _MOST_ROWS - len(rows(place))
-    cause = rows(told[:1], left - min(keeps, len(rows(step))))
+    cause = rows(told[:1], left - min(2, len(rows(step))))
+    if not is_certain and " is not known" not in " ".join(map(str.strip, cause)):
+        cause = rows(told[:1], left - 1)
     return [*cause, *rows(step, left - len(cause)), *rows(place)]
 
 

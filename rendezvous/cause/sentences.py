@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from rendezvous.cause.clues import LAST_LINE, LOGGED
 from rendezvous.cause.facts import FactKind
 from rendezvous.cause.judge import Judged
+from rendezvous.cause.others import has_waited
 from rendezvous.cause.seen import Suspect
 from rendezvous.cause.table import BY_ID, Kind, Row
 from rendezvous.frozen import frozen
@@ -136,9 +137,9 @@ def _witnesses(judged: Judged, row: Row) -> Iterator[str]:
         yield f"{which} is not known"
     if judged.together:
         yield f"so did {_ranks(judged.together)}"
-    first = judged.first
-    if row.id in _MISSED and first.clue is not None and first is not judged.cause:
-        yield f"{_rank(first)} said '{printable(_line(first.clue), _WORDS_WIDTH)}'"
+    clue = judged.first.clue
+    if row.id in _MISSED and clue is not None and has_waited(clue.line):
+        yield f"{_rank(judged.first)} said '{printable(_line(clue), _WORDS_WIDTH)}'"
     if judged.blames and row.id in _OF_ONE_NODE and judged.others and not judged.everyone:
         yield _compared(judged)
     names = "others name" if row.kind is Kind.CONSEQUENCE else "it concerns"

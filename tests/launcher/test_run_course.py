@@ -352,6 +352,10 @@ UNHEARD, ENDED_AT_ONCE = " uncancelled 1" * 10, "cancelled 143: run 'r' was ende
 REASON, BY_CTRL_C = "run 'r' was cancelled: wrong data; ", "you stopped run 'r' with Ctrl-C"
 BY_TERM = "run 'r' was cancelled: SIGTERM at the launcher"
 BY_INT = "run 'r' was cancelled: SIGINT at the launcher"
+FROM_WHOM = (
+    "it did not come from the keyboard; who sent it is not known",
+    "who sent it is not known; a scheduler does at a time limit or a preemption",
+)
 UNANSWERED = ": its registry did not answer within 10 s; "
 
 
@@ -373,11 +377,11 @@ UNANSWERED = ": its registry did not answer within 10 s; "
         (OWN, "created ctrl-c cancelled-by-somebody", f"cancelled 130: {REASON}"),
         (OWN, "created ctrl-c ctrl-c-heard", f"cancelled 130: {BY_CTRL_C}; "),
         (OWN, "ctrl-c uncreated", f"cancelled 130: {BY_CTRL_C}, before it started; "),
-        (OWN, "created sigint ctrl-c-heard", f"cancelled 130: {BY_INT}; "),
+        (OWN, "created sigint ctrl-c-heard", f"cancelled 130: {BY_INT}; {FROM_WHOM[0]}"),
         (OWN, "created signal node-lost", "node_lost 86: node 1 failed; "),
         # 93: programs that a signal has ended as well, whoever has told whom first
-        (OWN, "created signal told-to-end", f"cancelled 143: {BY_TERM}; "),
-        (OWN, "created signal left-as-told", f"cancelled 143: {BY_TERM}; "),
+        (OWN, "created signal told-to-end", f"cancelled 143: {BY_TERM}; {FROM_WHOM[1]}"),
+        (OWN, "created signal left-as-told", f"cancelled 143: {BY_TERM}; {FROM_WHOM[1]}"),
         (OWN, "created told-to-end", "program_failed 143: node 1 failed; "),
         (OWN, "created signal time-limit", "program_failed 143: node 1 failed; "),
         (OWN, "created signal one-failed", "program_failed 1: node 1 failed; "),

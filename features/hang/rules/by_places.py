@@ -5,7 +5,14 @@ from __future__ import annotations
 from features.hang.rules.by_state import SEE_ENDS
 from features.hang.rules.evidence import Evidence
 from features.hang.rules.finding import Finding
-from features.hang.rules.sentences import numbers_text, of_text, place_text, places_text, ranks_text
+from features.hang.rules.sentences import (
+    gone_text,
+    numbers_text,
+    of_text,
+    place_text,
+    places_text,
+    ranks_text,
+)
 from features.hang.rules.stacks import Kind
 from features.hang.rules.verdict import Rule, Source
 from rendezvous.wire.words import duration_text, listed
@@ -122,10 +129,12 @@ def _all_wait(evidence: Evidence, waiting: set[int]) -> Finding | None:
 def unclear(evidence: Evidence) -> Finding:
     """Nothing distinguishes a rank but its end: the places, the biggest first."""
     if evidence.gone and evidence.waiting:
-        sentence = f"{places_text(evidence.ranks.values())}{_moved_since(evidence)}"
-        all_wait = len(evidence.waiting) + len(evidence.gone) >= len(evidence.ranks)
+        living = [seen for seen in evidence.ranks.values() if not seen.is_gone]
+        all_wait = len(evidence.waiting) >= len(living)
         rule: Rule = "stopped" if all_wait else "unclear"  # another one may be at work
-        return Finding(rule, sentence, _sources(evidence), next_step=SEE_ENDS)
+        sentence = f"{gone_text(evidence.gone)}; {places_text(living)}{_moved_since(evidence)}"
+        rank = f" --rank {evidence.gone[0].rank}" * (len(evidence.gone) == 1)
+        return Finding(rule, sentence, _sources(evidence), next_step=SEE_ENDS + rank)
     found = evidence.ranks.values()
     number = len({seen.place.words for seen in found if seen.place.words and not seen.is_gone})
     head = f"nothing distinguishes a rank: the ranks are in {number} place{'s' * (number != 1)}"

@@ -275,7 +275,10 @@ def test_a_stopped_rank_is_named() -> None:
         says=f"{FIVE} is stopped (SIGSTOP, or a debugger); 7 of 8 ranks wait for others, for 4 min "
         "(from flight recorders and /proc; rank 5 did not answer)",
     )
-    assert found.next_step == "continue it (kill -CONT PID), or detach its debugger"
+    assert (
+        found.next_step
+        == "see who stopped it (a debugger, kill -STOP); kill -CONT PID continues it"
+    )
 
 
 def test_ranks_that_are_all_stopped_are_suspended() -> None:
@@ -327,15 +330,21 @@ def test_without_a_recorder_only_two_looks_show_that_one_has_ended_too_early() -
     gone = One((), None, "absent", "")
     ranks = with_one([NO_RECORDER] * 4, 2, gone)
     first = look_at(run(*ranks))
-    assert first.sentence.startswith("rank 2 has ended")
-    check(first, "stopped", (), certain=False, says="rank 2 has ended; ranks 0-")
+    assert first.next_step.endswith("rdzv logs RUN --rank 2")
+    check(first, "stopped", (), certain=False, says="rank 2 (node 1, gpu-16) has ended; ra")
     found = look_at(later(10, *ranks), run(*ranks))
     check(found, "stopped", (2,), certain=False, says="3 of 4 ranks wait for others (from stacks")
     ranks = with_one(ranks, 1, late(stack=SAVE))  # they may wait for this one
     found = look_at(later(10, *ranks), run(*ranks))
     check(found, "stopped", (), certain=False, says="2 of 4 ranks wait for others (from stacks")
     ranks[0] = late(stack=SAVE)
-    check(look_at(run(*ranks)), "unclear", (), certain=False, says="rank 2 has ended; ranks 0-")
+    check(
+        look_at(run(*ranks)),
+        "unclear",
+        (),
+        certain=False,
+        says="rank 2 (node 1, gpu-16) has ended; ranks 0-",
+    )
 
 
 def test_beside_one_that_is_behind_a_stopped_rank_is_not_blamed() -> None:
