@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from launcher.launch.hosts import Hosts
 from launcher.launch.registry import Registry, Unwanted
@@ -25,9 +25,6 @@ from rendezvous.tasks import now
 from rendezvous.wire.errors import Cause, SchedulerError
 from rendezvous.wire.run import NodeState, SlotState, SlotStatus
 from rendezvous.wire.words import printable
-
-if TYPE_CHECKING:
-    from launcher.launch.worker_runs import WorkerRuns
 
 SUBMITS_AT_ONCE: Final = 16
 SLOW_DETAIL_SECONDS: Final = 1.0
@@ -47,6 +44,25 @@ _PRESENT: Final = (
 """A node whose program has ended waits for the end of the run, or for the next start."""
 
 
+class Owner(Protocol):
+    """Decisions that concern several worker runs."""
+
+    def is_blocked(self, run: SlotRun) -> bool:
+        """Whether an older worker run is in its way."""
+
+    def end_older(self, run: SlotRun) -> None:
+        """End what it replaces."""
+
+    def ends_now(self, run: SlotRun) -> bool:
+        """Whether a submission that was answered ends at once."""
+
+    def submit_again(self, slot: int, generation: int) -> None:
+        """Have a slot filled again; nothing continues with older worker runs of it."""
+
+    def drop(self, run: SlotRun) -> None:
+        """Forget one that is not wanted any more, and was not submitted."""
+
+
 @dataclass(eq=False, repr=False)
 class Lifecycle:
     """Sees one worker run after another through its life, each in a task of its own.
@@ -61,7 +77,7 @@ class Lifecycle:
         answered: Set whenever a scheduler has answered a submission.
     """
 
-    owner: WorkerRuns
+    owner: Owner
     runs: SlotRuns
     registry: Registry
     ledger: Ledger

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from rendezvous.cause.clues import LAST_LINE, LOGGED
 from rendezvous.cause.facts import FactKind
 from rendezvous.cause.judge import Judged
-from rendezvous.cause.others import has_waited
 from rendezvous.cause.seen import Suspect
 from rendezvous.cause.table import BY_ID, Kind, Row
 from rendezvous.frozen import frozen
@@ -138,7 +137,7 @@ def _witnesses(judged: Judged, row: Row) -> Iterator[str]:
     if judged.together:
         yield f"so did {_ranks(judged.together)}"
     clue = judged.first.clue
-    if row.id in _MISSED and clue is not None and has_waited(clue.line):
+    if row.id in _MISSED and clue is not None and "by peer" not in clue.line:
         yield f"{_rank(judged.first)} said '{printable(_line(clue), _WORDS_WIDTH)}'"
     if judged.blames and row.id in _OF_ONE_NODE and judged.others and not judged.everyone:
         yield _compared(judged)

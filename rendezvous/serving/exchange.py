@@ -1,6 +1,6 @@
 """One request that is being answered, as an ASGI application has it: `receive` and `send`.
 
-The connection that it came on is that of `rendezvous.serving.http11`.
+The connection that it came on is `Carrier`; `rendezvous.serving.http11` is the one there is.
 """
 
 from __future__ import annotations
@@ -8,16 +8,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from starlette.types import ASGIApp, Message, Scope
 
 from rendezvous.serving.answers import send_problem
 from rendezvous.serving.request_head import Head
 from rendezvous.wire.errors import InternalError
-
-if TYPE_CHECKING:
-    from rendezvous.serving.http11 import GuardedProtocol
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +26,34 @@ _CHUNKED = (b"transfer-encoding", b"chunked")
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
+class Carrier(Protocol):
+    """What a request needs of its connection."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody waits for an answer any more."""
+
+    @property
+    def missing(self) -> int:
+        """How much of the body is yet to come, bytes."""
+
+    @property
+    def default_headers(self) -> list[tuple[bytes, bytes]]:
+        """Of each answer."""
+
+    def resume_reading(self) -> None:
+        """The body is wanted."""
+
+    async def write(self, data: bytes) -> None:
+        """Send these bytes as the peer takes them, or none when it has gone."""
+
+    def answered(self, exchange: Exchange) -> None:
+        """The answer is complete."""
+
+    def close(self) -> None:
+        """Close the connection: an answer cannot be completed."""
+
+
 class Exchange:
     """One request and its answer."""
 
@@ -37,7 +62,7 @@ class Exchange:
         *("is_read", "keeps_open", "task"),
     )
 
-    def __init__(self, on: GuardedProtocol, head: Head) -> None:
+    def __init__(self, on: Carrier, head: Head) -> None:
         self._on = on
         self._head = head
         self._held = b""

@@ -91,9 +91,9 @@ class GuardedProtocol(asyncio.Protocol):
         self._deadline = Deadline(loop, self._late)
         self.rules = rules
         self.missing = 0
-        """How much of the body is yet to come, bytes; also of a request that has its answer."""
+        """See `Carrier`; also of a request that has its answer already."""
         self.is_over = False
-        """Whether nobody waits for an answer any more."""
+        """See `Carrier`."""
 
     # --- the connection -----------------------------------------------------------------------
 
@@ -244,7 +244,7 @@ class GuardedProtocol(asyncio.Protocol):
                 self._deadline.clear()
 
     def resume_reading(self) -> None:
-        """The body is wanted."""
+        """See `Carrier`."""
         if not self._is_reading and not self.is_over:
             self._is_reading = True
             self._transport.resume_reading()
@@ -284,7 +284,7 @@ class GuardedProtocol(asyncio.Protocol):
         return True
 
     async def write(self, data: bytes) -> None:
-        """Send these bytes as the peer takes them, or none when it has gone."""
+        """See `Carrier`."""
         if self.is_over:
             return
         whole = [slice(None)] if data else []
@@ -297,7 +297,7 @@ class GuardedProtocol(asyncio.Protocol):
             self._transport.write(data[part])
 
     def answered(self, exchange: Exchange) -> None:
-        """The answer is complete: the next request may come."""
+        """See `Carrier`: the next request may come."""
         exchange.is_done = True
         if exchange is not self._exchange or self.is_over:
             return
@@ -314,7 +314,7 @@ class GuardedProtocol(asyncio.Protocol):
 
     @property
     def default_headers(self) -> list[tuple[bytes, bytes]]:
-        """Of each answer."""
+        """See `Carrier`."""
         return self._shared.default_headers
 
     def pause_writing(self) -> None:

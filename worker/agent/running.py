@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -161,12 +160,15 @@ class Running:
             self._environment.make_private(places.folder)
             return sink(places.file)
 
-        with self._does_without(Note.NO_LOG_FILE, folder=places.folder):
+        try:
             opened: Sink = await self._in_time(open_in_folder)
-            self._log = str(places.file)
-            fold_launcher(opened, self._asked, self._spec)
-            return opened
-        return sink(None)
+        except OSError as exc:  # the time-out is one
+            problem = exc.strerror or _HANGS
+            self._say(notice(Note.NO_LOG_FILE, folder=places.folder, problem=problem))
+            return sink(None)
+        self._log = str(places.file)
+        fold_launcher(opened, self._asked, self._spec)
+        return opened
 
     async def _open_rank_streams(self) -> RankStreams | None:
         """Streams of their own for the ranks; the program starts without where that fails."""
@@ -174,19 +176,15 @@ class Running:
         if not folder:
             return None
         count = self._spec.row(self._asked.table).nproc_per_node
-        with self._does_without(Note.NO_RANK_STREAMS, folder=folder):
-            make = self._environment.rank_streams
-            found: RankStreams = await self._in_time(make, Path(folder), count)
-            return found
-        return None
-
-    @contextlib.contextmanager
-    def _does_without(self, note: Note, **where: object) -> Iterator[None]:
-        """Go on where a disk fails or hangs, and say so."""
         try:
-            yield
+            found: RankStreams | None = await self._in_time(
+                self._environment.rank_streams, Path(folder), count
+            )
         except OSError as exc:  # the time-out is one
-            self._say(notice(note, **where, problem=exc.strerror or _HANGS))
+            problem = exc.strerror or _HANGS
+            self._say(notice(Note.NO_RANK_STREAMS, folder=folder, problem=problem))
+            return None
+        return found
 
     async def _in_time(self, work: Callable[..., Any], *args: Any) -> Any:
         """Do it in a thread: its disk may hang, and raises TimeoutError then."""
@@ -283,9 +281,13 @@ class Running:
         if (name := variables.get(NOTICE_VARIABLE)) is None:
             return
         file = Path(name)
-        text = {file.name: notice_text(departure)}
-        with self._does_without(Note.NO_NOTICE_FILE, file=file):
-            await self._in_time(self._environment.write_files, file.parent, text)
+        try:
+            await self._in_time(
+                self._environment.write_files, file.parent, {file.name: notice_text(departure)}
+            )
+        except OSError as exc:  # the time-out is one
+            problem = exc.strerror or _HANGS
+            self._say(notice(Note.NO_NOTICE_FILE, file=file, problem=problem))
 
     def pass_signal(self, number: int) -> None:
         """Pass a signal on to its main process."""
@@ -317,12 +319,14 @@ class Running:
     async def _find_nccl_log(self) -> None:
         """Begin to keep NCCL's log; the program starts without it where that fails or hangs."""
         try:
-            look = partial(open_nccl_log, self._asked, self._spec, self._environment, self._say)
-            self._nccl = await self._in_time(look)
+            self._nccl = await self._in_time(self._open_nccl_log)
         except TimeoutError:
             self._say(notice(Note.NO_NCCL_LOG, problem=_HANGS))
         except Exception as exc:  # noqa: BLE001 (the run does without)
             self._feed(inputs.PartBroken("opening NCCL's log", exc))
+
+    def _open_nccl_log(self) -> NetworkLog | None:
+        return open_nccl_log(self._asked, self._spec, self._environment, self._say)
 
     async def _follow_network(self) -> None:
         """Tell what NCCL uses, for as long as the program runs."""

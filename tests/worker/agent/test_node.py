@@ -95,8 +95,6 @@ def uses() -> list[tuple[Note, frozenset[str], str]]:
             if not isinstance(call, ast.Call):
                 continue
             given = frozenset(keyword.arg or "**" for keyword in call.keywords)
-            if ast.unparse(call.func) == "self._does_without":
-                given |= {"problem"}  # of the disk
             found += [
                 (Note[arg.attr], given, f"{file.name}:{call.lineno}")
                 for arg in call.args
