@@ -48,8 +48,8 @@ _CTRL_C: Final = "Ctrl-C"
 _CLOSED: Final = "SIGHUP (a closed terminal)"
 _SENT: Final[Mapping[int, str]] = {
     signal.SIGHUP: "a terminal or SSH session that closes sends it: launch in tmux, or by nohup",
-    signal.SIGINT: "it did not come from the keyboard; who sent it is not known",
-    signal.SIGTERM: "who sent it is not known; a scheduler does at a time limit or a preemption",
+    signal.SIGINT: "it did not come from the keyboard: see the script or CI job that started rdzv",
+    signal.SIGTERM: "who sent it is not known: ask the scheduler (a time limit, a preemption)",
 }
 """Steps after a signal that ends a launch."""
 _TOLD_TO_END: Final = {0, SIGNALS + 1, SIGNALS + 2, SIGNALS + 15}

@@ -353,8 +353,8 @@ REASON, BY_CTRL_C = "run 'r' was cancelled: wrong data; ", "you stopped run 'r' 
 BY_TERM = "run 'r' was cancelled: SIGTERM at the launcher"
 BY_INT = "run 'r' was cancelled: SIGINT at the launcher"
 FROM_WHOM = (
-    "it did not come from the keyboard; who sent it is not known",
-    "who sent it is not known; a scheduler does at a time limit or a preemption",
+    "it did not come from the keyboard: see the script or CI job that started rdzv",
+    "who sent it is not known: ask the scheduler (a time limit, a preemption)",
 )
 UNANSWERED = ": its registry did not answer within 10 s; "
 

@@ -18,7 +18,7 @@ _MOST_NAME = 60
 _MOST_HELD = 3
 
 NEXT_STEPS: Mapping[Rule, str] = {
-    "stopped": "see who stopped it (a debugger, kill -STOP); kill -CONT PID continues it",
+    "stopped": "was a debugger attached, or kill -STOP sent? kill -CONT PID continues what lives",
     "moving": "look again in some seconds: what hangs is in the same place then",
     "starting": "check how fast this node reads the environment's files, and what this rank prints "
     "(rdzv logs RUN)",

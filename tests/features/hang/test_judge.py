@@ -277,7 +277,7 @@ def test_a_stopped_rank_is_named() -> None:
     )
     assert (
         found.next_step
-        == "see who stopped it (a debugger, kill -STOP); kill -CONT PID continues it"
+        == "was a debugger attached, or kill -STOP sent? kill -CONT PID continues what lives"
     )
 
 
