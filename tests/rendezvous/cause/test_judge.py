@@ -427,7 +427,9 @@ def test_who_ended_early_after_an_error_is_told_with_it() -> None:
     error = said(2, "exception", "ValueError: label 17", -2.0)
     second = node(1, [ended(2, 0, -1.0), lives(3)], [error])
     assert verdict(first, second) == ("early_end", 1, 2, True)
-    assert ": ValueError: label 17; rank 0 said 'RuntimeError: gloo/" in clause(first, second)
+    assert clause(first, second).endswith(
+        ": ValueError: label 17"
+    )  # and no victim's lost connection
 
 
 OF_ALL = "CheckpointException ranks:dict_keys([3]): (RANK 3) {}"
