@@ -126,7 +126,7 @@ class Judge:
         said, notes = (verdict.rule, verdict.odd, works, is_early), list[Noted]()
         if said != self._watch.told or stall.found_in(run) is None:
             self._watch = replace(self._watch, told=said)
-            brief = rules.look_at(newest, former, brief=True).sentence
+            brief = rules.look_at(newest, former, brief="untimed").sentence
             found = stall.finding(
                 f"until then nothing had moved for {{time}}: {brief}", newest, verdict.next_step
             )

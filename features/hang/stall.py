@@ -126,7 +126,7 @@ def remarked(slots: Sequence[int], words: str, kept: Noted | None, *, usual: boo
 def looked(look: RunLook, before: RunLook | None, now: float) -> Iterator[Noted]:
     """Make the event that keeps what a person's look has found, if that lasts."""
     is_of_it = before is not None and before.epoch == look.epoch
-    verdict = look_at(look, before if is_of_it else None, brief=True)
+    verdict = look_at(look, before if is_of_it else None, brief="timed")
     if verdict.rule in STUCK:
         yield Noted(
             feature=NAME,

@@ -352,7 +352,7 @@ def _call(evidence: Evidence, point: Point) -> str:
     )
     function = max(set(functions), key=lambda name: (functions.count(name), name), default="")
     group = evidence.calls.groups[point.key]
-    return call_text(group, point, function, brief=evidence.brief)
+    return call_text(group, point, function, brief=evidence.brief != "")
 
 
 def _sources(evidence: Evidence) -> tuple[Source, ...]:

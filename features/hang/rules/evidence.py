@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from features.hang.rules.calls import Calls, Point, call_of, is_message
 from features.hang.rules.seen import Ranks, Seen
 from features.hang.rules.stacks import Kind
 from features.hang.wire import ProcessGroup
 
+Brief = Literal["", "timed", "untimed"]
 YOUNG_SECONDS = 5.0
 """What is younger than this moves, for what one look can show."""
 _USUAL_TIMES = 6
@@ -48,10 +49,10 @@ class Evidence:
         waiting: Ranks that wait, by their recorder or their stack.
         gone: Ranks whose process has ended.
         starting: Ranks that have no process group yet.
-        brief: Neither times nor sizes are to be said.
+        brief: Sizes are not to be said, nor times if it is `untimed`.
     """
 
-    def __init__(self, ranks: Ranks, before: Ranks | None, brief: bool = False) -> None:
+    def __init__(self, ranks: Ranks, before: Ranks | None, brief: Brief = "") -> None:
         self.brief = brief
         self.ranks = ranks.by_number
         self.seen = ranks
@@ -157,7 +158,7 @@ class Evidence:
 
     def waited(self, points: Iterable[Point]) -> float | None:
         """For how long the first of those that wait in these calls has waited."""
-        if self.brief:
+        if self.brief == "untimed":
             return None
         parts = (
             (point, self.calls.groups[point.key].parts[r])

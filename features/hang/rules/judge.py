@@ -15,7 +15,7 @@ from features.hang.rules.by_children import children
 from features.hang.rules.by_places import nothing, odd_stack, unclear
 from features.hang.rules.by_start import starting, unstarted
 from features.hang.rules.by_state import stopped
-from features.hang.rules.evidence import Evidence
+from features.hang.rules.evidence import Brief, Evidence
 from features.hang.rules.finding import Finding
 from features.hang.rules.seen import see
 from features.hang.rules.sentences import NEXT_STEPS, held_back_text, numbers_text, tail_text
@@ -40,9 +40,9 @@ _RULES: Sequence[Callable[[Evidence], Finding | None]] = (
 )
 
 
-def look_at(run_look: RunLook, before: RunLook | None = None, *, brief: bool = False) -> Verdict:
+def look_at(run_look: RunLook, before: RunLook | None = None, *, brief: Brief = "") -> Verdict:
     """What a look has found; `before` is an earlier look at the same ranks, and a `brief` sentence
-    has no times and sizes, and not what it was made from."""
+    has no sizes, and not what it was made from."""
     found = _judged(Evidence(see(run_look), see(before) if before is not None else None, brief))
     held = held_back_text(run_look.nodes)
     return replace(found, sentence=f"{found.sentence}; {held}") if held else found
@@ -63,7 +63,7 @@ def _verdict(evidence: Evidence, found: Finding) -> Verdict:
     answered = not silent_nodes and set(evidence.silent) <= set(found.odd)
     return Verdict(
         found.rule,
-        found.sentence + tail * (not evidence.brief),
+        found.sentence + tail * (evidence.brief == ""),
         _next_step(found),
         tuple(sorted(found.odd)[:MOST_ODD]),
         len(found.odd),

@@ -220,7 +220,9 @@ def test_a_look_of_a_person_is_in_the_result_with_its_age() -> None:
     run.wait(20)
     found = found_at_its_end(run)
     assert found is not None
-    assert found.words.startswith("a look 20 s before had found: 3 of 4 ranks wait in all_reduce")
+    assert found.words.startswith(
+        "a look 20 s before had found: 3 of 4 ranks have waited 4 min in all"
+    )
 
 
 def test_two_looks_of_a_person_show_together_that_a_rank_has_ended() -> None:
