@@ -28,19 +28,24 @@ def test_a_cause_is_said_once_with_its_evidence_below_and_a_way_to_the_log(opene
     head = stub.answers["state"]["head"]
     said = ["node 0 said: rank 5 was killed for memory", *head["result"]["evidence"]]
     tail = [*(f"step {number}" for number in range(40)), *head["result"]["tail"]]
-    head["result"] = {**head["result"], "evidence": said, "tail": tail, "certain": False}
+    stacks = {"finding": {"words": "a look had found", "stacks": ["rank 5: load (data.py:3)"]}}
+    head["result"] = {**head["result"], "evidence": said, "tail": tail, **stacks}
     seen = opened(stub)
     place = seen.page.locator(".lead")
     place.get_by_text("the kernel's log of h0 names the process 4711").wait_for()
     place.get_by_text("MemoryError").wait_for()
-    place.get_by_text("Exit code 137 (the program's). This node failed first").wait_for()
+    place.get_by_text("rank 5: load (data.py:3)").wait_for()
     assert times(seen, head["sentence"]) == times(seen, "was killed for memory") == 1
     assert times(seen, head["next_step"]) == 1
-    assert place.locator("li").count() == 1
+    assert place.locator("li").count() == 2
     output = place.locator("pre")
     assert output.evaluate("e => e.scrollHeight - e.scrollTop - e.clientHeight") < 2
     assert output.evaluate("e => e.scrollHeight > e.clientHeight")
-    assert place.locator("h2").all_inner_texts() == ["Evidence", "Last output"]
+    assert place.locator("h2").all_inner_texts() == [
+        "Where ranks were",
+        "Evidence",
+        "Last output",
+    ]
     place.get_by_role("link", name="Open the log of rank 5").click()
     seen.asks("/logs?rank=5")
 
