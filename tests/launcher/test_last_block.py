@@ -18,7 +18,7 @@ from tests.rendezvous.cause.corpus import ENTRIES, FAULTS, Seeing, seen
 from tests.rendezvous.cause.public import PUBLIC, SEEDS, WAYS, entries_in
 from tests.support.driver import Drive, in_phase
 
-SHARES = 4
+SHARES = 8
 RUN = "llama-70b-finetune-3"
 
 
