@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from features.hang.wire import LookReport, NodeLook, ProcessLook, RunLook, Stack
-from rendezvous.wire.words import printable, spans_text
+from rendezvous.wire.words import numbers_text, printable
 
 _MOST_NAME = 80
 
@@ -49,7 +49,7 @@ def _place(group: list[_One]) -> BesideRanks:
         by = f"rank {first.rank} ({_node(first.node)})"
         head = f"{_name(first.look)}, started by {by}, {_state(first.look)}"
     else:
-        by = f"rank{'s' * (len(ranks) > 1)} {spans_text(ranks)}"
+        by = numbers_text(ranks)
         head = f"{len(group)} processes, started by {by}"
     return BesideRanks(head, ranks, first.stack)
 

@@ -105,7 +105,7 @@ def shown(text: str) -> str:
 
 
 def say(words: str) -> None:
-    """A line for the person."""
+    """Write a line of rdzv's own to stderr."""
     click.echo(f"rdzv: {shown(words)}", err=True)
 
 

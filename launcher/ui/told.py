@@ -353,7 +353,7 @@ def _head_of(facts: LaunchFacts, status: RunStatus) -> Head:
 
 
 def _standing(result: Result | None) -> str:
-    """What had been found of a run that a person ended."""
+    """Return the finding that the result of a run keeps, if any."""
     found = result.finding if result is not None else None
     return printable(found.words, _MOST_CHARACTERS) if found is not None else ""
 

@@ -37,7 +37,7 @@ from rendezvous.wire.log_view import (
     ViewRequest,
 )
 from rendezvous.wire.run import Phase
-from rendezvous.wire.words import spans_text
+from rendezvous.wire.words import numbers_text
 
 READER_SECONDS = 30.0
 """A view whose reader has not asked for so long is over."""
@@ -303,7 +303,7 @@ def _is_same(run: Run, placed: Placed) -> bool:
 def _words_of_gone(run: Run, order: ViewOrder, placed: Placed) -> str:
     """Who ran it, and what there is in place of its log."""
     ranks = [order.rank] if order.rank is not None else placed.ranks
-    words = f"it ran rank{'s' * (len(ranks) > 1)} {spans_text(ranks)} in epoch {order.epoch}"
+    words = f"it ran {numbers_text(ranks)} in epoch {order.epoch}"
     if placed.slot != placed.node:
         words += f" (slot {placed.slot})"
     words += ", and has left with its log; "

@@ -56,7 +56,7 @@ _OF_ITS_NODE = f"{_NOT_AGAIN}, because this is a failure of its node"
 _OF_CAUSE = (
     *("code", "cause", "message", "exit_code", "slot", "node", "hostname", "rank", "certain"),
 )
-"""What the end of an epoch has of a result."""
+"""Fields of a result that the end of an epoch has as well."""
 _RAISED = re.compile(r"(?:\S+\.)?(\w*Error)\b")
 _CHANGING = re.compile(r"0x[0-9a-fA-F]+|[0-9]+")
 """Numbers and addresses, in which the words of two ends that are alike may differ."""

@@ -77,7 +77,7 @@ CommandFrame = Annotated[
 
 
 def size_of(frame: CommandFrame) -> int:
-    """How many bytes it has on the wire, about."""
+    """Estimate the bytes of a frame on the wire."""
     if isinstance(frame, CommandStart):
         return len(frame.command) + _FRAME_BYTES
     if isinstance(frame, CommandOutput):

@@ -125,7 +125,7 @@ NO_RESTARTS = RestartFacts()
 
 
 class Standing(Wire):
-    """What was found out about programs that did not get on, and was not over when they ended."""
+    """Finding about programs that did not get on, which was not over when they ended."""
 
     words: Annotated[str, Field(max_length=1_400)]
     next_step: Annotated[str, Field(max_length=600)] = ""

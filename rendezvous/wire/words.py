@@ -88,6 +88,12 @@ def slots_text(indices: Sequence[int]) -> str:
     return f"slot{'s' * (len(indices) > 1)} {spans_text(indices)}"
 
 
+def numbers_text(ranks: Iterable[int]) -> str:
+    """`rank 5`, or `ranks 0-3, 8`."""
+    numbers = sorted(ranks)
+    return f"rank{'s' * (len(numbers) > 1)} {spans_text(numbers)}"
+
+
 def spans_text(indices: Sequence[int]) -> str:
     """`1-3, 5`; the indices are in order."""
     spans: list[tuple[int, int]] = []

@@ -184,5 +184,5 @@ def latin(text: str) -> str:
 
 
 def latin_variables(named: Mapping[str, str]) -> dict[str, str]:
-    """Likewise."""
+    """Return names and values as `latin` has them."""
     return {latin(name): latin(value) for name, value in named.items()}

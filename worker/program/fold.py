@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 
-from rendezvous.wire.words import spans_text
+from rendezvous.wire.words import numbers_text
 from worker.program.launcher_lines import LauncherLines, Why
 from worker.program.rank_words import RankWords
 
@@ -17,7 +17,7 @@ _TRACEBACK = re.compile(
     rb"(\[rank\1\]: \S.*\n(?:\[rank\1\]: .*\n)*)(?!\n?\[rank\1\]: )",
     re.MULTILINE,
 )
-"""What ends a rank, as torch's hook prints it, in one piece; none with a cause of its own above."""
+"""Traceback that ends a rank, as torch's hook prints it, in one piece; none that is chained."""
 _LOST = re.compile(
     rb"(?s)(gloo/|NCCL error).*(by (remote )?peer|remote process exited or there was)"
 )
@@ -78,7 +78,9 @@ class Fold:
     def told(self) -> bytes:
         """Return a line for each kind of traceback that was left out since the last time."""
         alike, self._alike = self._alike, defaultdict(set)
-        return _joined([f"rdzv: {_who(some)} {how} ({self._every})" for how, some in alike.items()])
+        return _joined(
+            [f"rdzv: {numbers_text(some)} {how} ({self._every})" for how, some in alike.items()]
+        )
 
     def idle(self) -> bytes:
         """Nothing has come for a moment."""
@@ -122,10 +124,6 @@ class Fold:
     def _has_traceback(self, rank: int) -> bool:
         pieces = self._words.newest(rank) if self._words is not None else []
         return b"Traceback (most recent call last)" in b"".join(piece.data for piece in pieces)
-
-
-def _who(ranks: set[int]) -> str:
-    return f"rank{'s' * (len(ranks) > 1)} {spans_text(sorted(ranks))}"
 
 
 def _joined(lines: list[str]) -> bytes:

@@ -240,5 +240,5 @@ class LogReader:
 
 
 def is_same(one: IO[Any], other: IO[Any]) -> bool:
-    """Whether both are open on one file."""
+    """Return whether both are open on one file."""
     return os.path.samestat(os.fstat(one.fileno()), os.fstat(other.fileno()))

@@ -12,7 +12,6 @@ from features.hang.rules.sentences import (
     call_text,
     gone_text,
     is_at_work,
-    numbers_text,
     of_text,
     operation_of,
     place_text,
@@ -21,7 +20,7 @@ from features.hang.rules.sentences import (
 )
 from features.hang.rules.stacks import Kind
 from features.hang.rules.verdict import Source
-from rendezvous.wire.words import duration_text, listed
+from rendezvous.wire.words import duration_text, listed, numbers_text
 
 _SIZED = frozenset({"all_reduce", "allreduce", "broadcast", "reduce"})
 """Collectives that take the same sizes on all ranks; all others may differ in them."""

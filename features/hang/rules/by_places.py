@@ -7,7 +7,6 @@ from features.hang.rules.evidence import Evidence
 from features.hang.rules.finding import Finding
 from features.hang.rules.sentences import (
     gone_text,
-    numbers_text,
     of_text,
     place_text,
     places_text,
@@ -15,7 +14,7 @@ from features.hang.rules.sentences import (
 )
 from features.hang.rules.stacks import Kind
 from features.hang.rules.verdict import Rule, Source
-from rendezvous.wire.words import duration_text, listed
+from rendezvous.wire.words import duration_text, listed, numbers_text
 
 _NOT_ALL = "; not all stacks were read, so none is blamed"
 

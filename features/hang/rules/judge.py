@@ -18,10 +18,11 @@ from features.hang.rules.by_state import stopped
 from features.hang.rules.evidence import Brief, Evidence
 from features.hang.rules.finding import Finding
 from features.hang.rules.seen import see
-from features.hang.rules.sentences import NEXT_STEPS, held_back_text, numbers_text, tail_text
+from features.hang.rules.sentences import NEXT_STEPS, held_back_text, tail_text
 from features.hang.rules.stacks import frame_words
 from features.hang.rules.verdict import MOST_ODD, Verdict
 from features.hang.wire import RunLook, Stack
+from rendezvous.wire.words import numbers_text
 
 _MOST_PLACES = 4
 _MOST_FRAMES = 8
@@ -41,7 +42,7 @@ _RULES: Sequence[Callable[[Evidence], Finding | None]] = (
 
 
 def look_at(run_look: RunLook, before: RunLook | None = None, *, brief: Brief = "") -> Verdict:
-    """What a look has found; `before` is an earlier look at the same ranks, and a `brief` sentence
+    """Judge a look; `before` is an earlier look at the same ranks, and a `brief` sentence
     has no sizes, and not what it was made from."""
     found = _judged(Evidence(see(run_look), see(before) if before is not None else None, brief))
     held = held_back_text(run_look.nodes)

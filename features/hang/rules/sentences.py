@@ -9,7 +9,7 @@ from features.hang.rules.seen import Other, Seen
 from features.hang.rules.stacks import Kind
 from features.hang.rules.verdict import Rule, Source
 from features.hang.wire import NodeLook
-from rendezvous.wire.words import all_of, bytes_text, duration_text, listed, spans_text
+from rendezvous.wire.words import all_of, bytes_text, duration_text, listed, numbers_text
 
 _BUSY_CPU_SECONDS = 0.05
 _BUSY_BYTES = 1 << 20
@@ -34,11 +34,6 @@ NEXT_STEPS: Mapping[Rule, str] = {
     "nothing": "start the run with --look auto, and COMMAND as a Python program",
 }
 """What to try after each rule."""
-
-
-def numbers_text(ranks: Collection[int]) -> str:
-    """`rank 5`, or `ranks 0-3, 8`."""
-    return f"rank{'s' * (len(ranks) > 1)} {spans_text(sorted(ranks))}"
 
 
 def of_text(ranks: Collection[int], of: int) -> str:

@@ -11,7 +11,6 @@ from features.hang import FEATURE
 from features.hang.rules.seen import see
 from features.hang.rules.sentences import (
     NEXT_STEPS,
-    numbers_text,
     of_text,
     operation_of,
     place_text,
@@ -19,7 +18,7 @@ from features.hang.rules.sentences import (
     tail_text,
 )
 from features.hang.rules.verdict import Rule
-from rendezvous.wire.words import all_of, duration_text
+from rendezvous.wire.words import all_of, duration_text, numbers_text
 from tests.features.hang.runs import IMPORT, One, late, run
 
 
